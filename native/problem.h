@@ -1,0 +1,74 @@
+// What a kernel is asked to compute: plain views of tensors and of a relation's index, already validated.
+#pragma once
+#include <cstdint>
+
+namespace erlangen {
+
+inline constexpr int kTile = 64;  // queries and keys of a tile; one 64-bit word holds a row of a pattern
+
+enum class Storage { f32, f64, bf16, f16 };
+
+// A (batch, head, position, feature) tensor whose features are contiguous; strides count elements.
+struct View {
+  void* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;
+};
+
+// Block row r of relation x owns tiles [indptr[x * (rows + 1) + r], indptr[x * (rows + 1) + r + 1]).
+struct TileView {
+  int64_t rows = 0;
+  const int64_t* indptr = nullptr;
+  const int32_t* columns = nullptr;   // key block of each tile, increasing in a block row
+  const int32_t* pattern = nullptr;   // -1: every in-range pair
+  const uint64_t* patterns = nullptr; // 64 words per pattern: word j has bit i when query i reads key j
+};
+
+// Row i of relation x owns runs [indptr[x * (rows + 1) + i], indptr[x * (rows + 1) + i + 1]).
+struct RunView {
+  int64_t rows = 0;
+  const int64_t* indptr = nullptr;
+  const int32_t* starts = nullptr;
+  const int32_t* stops = nullptr;
+};
+
+// A piece of the tile backward: consecutive query blocks of one head. It sums its own share of dk and dv over the key
+// blocks it touches; the shares of a key head are added up in the order of the pieces.
+struct TilePiece {
+  int64_t batch, head, first_row, last_row;
+  int64_t first_block, last_block;  // key blocks touched
+  int64_t offset;                   // key blocks of all earlier pieces together
+};
+
+struct Problem {
+  Storage storage = Storage::f32;
+  int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, dim = 0, dim_v = 0;
+  View q, k, v, out;               // out is written forward and read backward
+  View grad, dq, dk, dv;           // backward only
+  void* lse = nullptr;             // (batch, heads, queries) contiguous, float or double; -inf on empty rows
+  const void* grad_lse = nullptr;  // the same shape, or null
+  const void* bias = nullptr;      // (bias_heads, queries + keys - 1): pair (i, j) adds bias[j - i + queries - 1]
+  void* dbias = nullptr;           // the same shape, or null
+  int64_t bias_heads = 0;
+  const int32_t* which = nullptr;  // (batch, heads): the relation of each
+  TileView tiles;
+  const TilePiece* pieces = nullptr;  // ordered by batch, then head, then row
+  int64_t num_pieces = 0;
+  RunView runs, runs_t;            // runs_t is the transposed relation: for each key, the queries that read it
+  double scale = 1, dropout = 0;
+  uint64_t seed = 0;
+  int threads = 1;
+
+  int64_t relation(int64_t b, int64_t h) const { return which[b * heads + h]; }
+  int64_t kv_head(int64_t h) const { return h / (heads / kv_heads); }
+};
+
+// The kernels of one instruction set.
+struct Kernels {
+  const char* name;
+  void (*tiles_forward)(const Problem&);
+  void (*tiles_backward)(const Problem&);
+  void (*edges_forward)(const Problem&);
+  void (*edges_backward)(const Problem&);
+};
+
+}  // namespace erlangen

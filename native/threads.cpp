@@ -1,0 +1,125 @@
+#include "threads.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+
+namespace erlangen {
+namespace {
+
+struct Job {
+  TaskFunction function;
+  void* context;
+  int64_t tasks;
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+
+  void work() {
+    try {
+      for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) function(context, t);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+      next.store(tasks);
+    }
+  }
+};
+
+class Pool {
+ public:
+  void run(Job& job, int threads) {
+    std::unique_lock only_one(busy_, std::try_to_lock);
+    if (!only_one || threads <= 1 || job.tasks <= 1) return job.work();  // a second caller works alone
+    const int helpers = static_cast<int>(std::min<int64_t>(threads, job.tasks)) - 1;
+    {
+      std::lock_guard lock(mutex_);
+      for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+      job_ = &job;
+      seats_ = helpers;
+    }
+    for (int i = 0; i < helpers; ++i) wake_.notify_one();
+    job.work();
+    std::unique_lock lock(mutex_);
+    job_ = nullptr;  // a helper that did not wake up in time is not waited for
+    done_.wait(lock, [this] { return working_ == 0; });
+  }
+
+ private:
+  void serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [this] { return job_ && seats_ > 0; });
+      Job* job = job_;
+      --seats_;
+      ++working_;
+      lock.unlock();
+      job->work();
+      lock.lock();
+      if (--working_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex busy_, mutex_;
+  std::condition_variable wake_, done_;
+  Job* job_ = nullptr;
+  int seats_ = 0, working_ = 0, started_ = 0;
+};
+
+// Never destroyed: detached helpers may outlive static destructors. A forked child has no helpers and starts anew.
+alignas(Pool) std::byte pool_memory[sizeof(Pool)];
+Pool* pool = nullptr;
+std::once_flag pool_once;
+
+Pool& the_pool() {
+  std::call_once(pool_once, [] {
+    pool = new (pool_memory) Pool;
+    pthread_atfork(nullptr, nullptr, [] { pool = new (pool_memory) Pool; });
+  });
+  return *pool;
+}
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+
+struct Slot {
+  std::unique_ptr<void, Free> memory;
+  std::size_t size = 0;
+};
+
+}  // namespace
+
+void run_tasks(int64_t tasks, int threads, TaskFunction function, void* context) {
+  Job job{function, context, tasks};
+  the_pool().run(job, threads);
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+void* scratch(int slot, std::size_t bytes) {
+  thread_local Slot slots[2];
+  Slot& s = slots[slot];
+  if (bytes > s.size) {
+    s.memory.reset();
+    s.size = 0;
+    const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
+    s.memory.reset(std::aligned_alloc(4096, rounded));
+    if (!s.memory) throw std::bad_alloc();
+    s.size = rounded;
+  }
+  return s.memory.get();
+}
+
+int64_t pieces_of_work() {
+  static const int64_t pieces = std::max<int64_t>(16, 2 * static_cast<int64_t>(std::thread::hardware_concurrency()));
+  return pieces;
+}
+
+}  // namespace erlangen

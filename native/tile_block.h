@@ -1,0 +1,175 @@
+// What forward and backward share: the key tile being read, which of its parts hold pairs, packing of query blocks.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "multiply.h"
+#include "problem.h"
+#include "threads.h"
+
+namespace erlangen::ERLANGEN_ISA {
+
+inline constexpr int kGroups = (kTile + kRows - 1) / kRows;  // groups of kRows keys in a tile
+template <class T>
+inline constexpr int kPanel = kColumns * kLanes<T>;          // queries of a panel: the lanes of a register block
+template <class T>
+inline constexpr int kPanels = kTile / kPanel<T>;
+template <class T>
+inline int64_t padded(int64_t dim) {
+  return (dim + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
+}
+
+template <class S>
+inline const S* row_of(const View& x, int64_t b, int64_t h, int64_t i) {
+  return static_cast<const S*>(x.data) + b * x.batch + h * x.head + i * x.row;
+}
+template <class S>
+inline S* mutable_row_of(const View& x, int64_t b, int64_t h, int64_t i) {
+  return static_cast<S*>(x.data) + b * x.batch + h * x.head + i * x.row;
+}
+
+// The part of a 64 x 64 tile that holds pairs of the relation, at the grain of kRows keys x one panel of queries.
+template <class T>
+struct Active {
+  const uint64_t* words = nullptr;  // null: every pair
+  int keys = 0;
+  uint64_t any[kGroups];            // the union of the words of a group of keys
+
+  Active(const uint64_t* words_, int keys_) : words(words_), keys(keys_) {
+    for (int g = 0; g < kGroups; ++g) {
+      any[g] = 0;
+      for (int j = g * kRows; j < std::min((g + 1) * kRows, keys); ++j) any[g] |= words ? words[j] : ~uint64_t{0};
+    }
+  }
+  static uint64_t panel_bits(uint64_t word, int panel) {
+    if constexpr (kPanel<T> == 64) return word;
+    return (word >> (panel * kPanel<T>)) & ((uint64_t{1} << kPanel<T>)-1);
+  }
+  bool has(int group, int panel) const { return panel_bits(any[group], panel) != 0; }
+  int rows(int group) const { return std::min(kRows, keys - group * kRows); }
+
+  // Calls f(first, last) for each maximal range of keys whose groups are active in the panel.
+  template <class F>
+  void key_ranges(int panel, F&& f) const {
+    for (int g = 0; g < kGroups;) {
+      if (!has(g, panel)) {
+        ++g;
+        continue;
+      }
+      const int first = g;
+      while (g < kGroups && has(g, panel)) ++g;
+      f(first * kRows, std::min(g * kRows, keys));
+    }
+  }
+  // Calls f(first, last) for each maximal range of queries whose panels are active in the group.
+  template <class F>
+  void query_ranges(int group, F&& f) const {
+    for (int p = 0; p < kPanels<T>;) {
+      if (!has(group, p)) {
+        ++p;
+        continue;
+      }
+      const int first = p;
+      while (p < kPanels<T> && has(group, p)) ++p;
+      f(first * kPanel<T>, p * kPanel<T>);
+    }
+  }
+};
+
+// The words of tile t, or null when all its pairs hold and no query of the block is out of range.
+struct TileWords {
+  const TileView& tiles;
+  uint64_t edge[kTile];
+  bool ragged;
+
+  TileWords(const TileView& tiles_, int queries) : tiles(tiles_), ragged(queries < kTile) {
+    for (uint64_t& word : edge) word = ragged ? (uint64_t{1} << queries) - 1 : ~uint64_t{0};
+  }
+  const uint64_t* operator()(int64_t t) const {
+    if (tiles.pattern[t] >= 0) return tiles.patterns + int64_t{tiles.pattern[t]} * kTile;
+    return ragged ? edge : nullptr;
+  }
+};
+
+// Rows of keys or values as accumulators: the tensor itself where its rows are dense, else a copy.
+template <class S, class T>
+inline Rows<T> fetch(const View& x, int64_t b, int64_t h, int64_t first, int count, int64_t dim, T* copy) {
+  const S* from = row_of<S>(x, b, h, first);
+  if constexpr (std::is_same_v<S, T>) {
+    if (x.row == dim) return {from, dim};
+  }
+  for (int j = 0; j < count; ++j)
+    for (int64_t d = 0; d < dim; ++d) copy[j * dim + d] = widen(from[j * x.row + d]);
+  return {copy, dim};
+}
+
+// Whether all elements are finite: inf * 0 and NaN * 0 are NaN.
+template <class T>
+inline bool finite(Rows<T> x, int count, int64_t dim) {
+  Vec<T> spoiled[4] = {};
+  const int64_t n = count * dim;
+  if (x.stride != dim) {
+    for (int r = 0; r < count; ++r)
+      if (!finite<T>({x.data + r * x.stride, dim}, 1, dim)) return false;
+    return true;
+  }
+  int64_t i = 0;
+  for (; i + 4 * kLanes<T> <= n; i += 4 * kLanes<T>)
+    for (int u = 0; u < 4; ++u) spoiled[u] += load(x.data + i + u * kLanes<T>) * 0;
+  T rest = sum<T>((spoiled[0] + spoiled[1]) + (spoiled[2] + spoiled[3]));
+  for (; i < n; ++i) rest += x.data[i] * 0;
+  return rest == 0;
+}
+
+// panels[p][d][lane] = factor * x[p * kPanel + lane][d], zero for queries out of range.
+template <class T>
+inline void pack_transposed(const T* x, int64_t stride, int count, int64_t dim, T factor, T* panels) {
+  for (int p = 0; p < kPanels<T>; ++p) {
+    T* panel = panels + p * dim * kPanel<T>;
+    for (int lane = 0; lane < kPanel<T>; ++lane) {
+      const int i = p * kPanel<T> + lane;
+      for (int64_t d = 0; d < dim; ++d) panel[d * kPanel<T> + lane] = i < count ? factor * x[i * stride + d] : T{0};
+    }
+  }
+}
+
+// rows[i][d] = factor * x[i][d], padded with zeros to kTile rows of `stride` features.
+template <class S, class T>
+inline void pack_rows(const S* x, int64_t x_stride, int count, int64_t dim, T factor, T* rows, int64_t stride) {
+  for (int i = 0; i < kTile; ++i) {
+    T* to = rows + i * stride;
+    const int64_t n = i < count ? dim : 0;
+    for (int64_t d = 0; d < n; ++d) to[d] = factor * static_cast<T>(widen(x[i * x_stride + d]));
+    std::fill(to + n, to + stride, T{0});
+  }
+}
+
+// x[i][d] = panels[p][d][lane] * factor[i]
+template <class S, class T>
+inline void unpack_transposed(const T* panels, int count, int64_t dim, const T* factor, S* x, int64_t stride) {
+  for (int i = 0; i < count; ++i) {
+    const T* from = panels + (i / kPanel<T>)*dim * kPanel<T> + i % kPanel<T>;
+    for (int64_t d = 0; d < dim; ++d) narrow(from[d * kPanel<T>] * factor[i], x[i * stride + d]);
+  }
+}
+
+// The bias of the pairs of key j with the queries i0, i0 + 1, ... lies in consecutive places of the reversed bias.
+template <class T>
+struct ReversedBias {
+  const T* data = nullptr;  // scaled by log2(e), kTile zeros appended; null without a bias
+  int64_t keys = 0;
+  const T* at(int64_t i, int64_t j) const { return data + (i - j + keys - 1); }
+};
+
+// Hands out pieces of one block of scratch memory.
+template <class T>
+struct Carver {
+  T* next;
+  T* take(int64_t count) {
+    T* piece = next;
+    next += (count + 15) / 16 * 16;
+    return piece;
+  }
+};
+
+}  // namespace erlangen::ERLANGEN_ISA

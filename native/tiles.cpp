@@ -1,0 +1,66 @@
+// Drivers of the tile kernels for one instruction set.
+#include "bias.h"
+#include "kernels.h"
+#include "tiles_backward.h"
+#include "tiles_forward.h"
+
+namespace erlangen::ERLANGEN_ISA {
+namespace {
+
+template <class S>
+void forward(const Problem& p) {
+  using T = Accumulator<S>;
+  TilesForward<S> kernel{p};
+  if (p.bias) {
+    T* reversed = static_cast<T*>(scratch(0, sizeof(T) * p.bias_heads * (p.queries + p.keys + kTile)));
+    reverse_bias(p, reversed);
+    kernel.bias = reversed;
+  }
+  const int64_t rows = p.tiles.rows;
+  parallel(p.batch * p.heads * rows, p.threads, [&](int64_t n) {
+    const int64_t head = n / rows;
+    kernel.block(head / p.heads, head % p.heads, rows - 1 - n % rows);  // causal: the longest rows first
+  });
+}
+
+template <class S>
+void backward(const Problem& p) {
+  using T = Accumulator<S>;
+  TilesBackward<S> kernel{p};
+  const int64_t blocks = p.num_pieces ? p.pieces[p.num_pieces - 1].offset + p.pieces[p.num_pieces - 1].last_block -
+                                            p.pieces[p.num_pieces - 1].first_block
+                                      : 0;
+  const int64_t biases = p.bias ? p.bias_heads * kernel.bias_size() : 0;
+  const int64_t dbiases = p.dbias ? p.num_pieces * kernel.bias_size() : 0;
+  const int64_t size = blocks * kernel.share_size() + biases + dbiases;
+  Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * (size + 64) + blocks))};
+  kernel.shares = carve.take(blocks * kernel.share_size());
+  T* reversed = carve.take(biases);
+  if (p.bias) {
+    reverse_bias(p, reversed);
+    kernel.bias = reversed;
+  }
+  T* dbias = carve.take(dbiases);
+  if (p.dbias) kernel.dbias = dbias;
+  kernel.touched = reinterpret_cast<uint8_t*>(carve.next);
+
+  parallel(p.num_pieces, p.threads, [&](int64_t n) { kernel.piece(n); });
+  const int64_t columns = (p.keys + kTile - 1) / kTile, all_heads = p.batch * p.heads;
+  const int64_t per_head = all_heads ? p.num_pieces / all_heads : 0, group = p.heads / p.kv_heads;
+  parallel(p.batch * p.kv_heads * columns, p.threads, [&](int64_t n) {
+    const int64_t kv = n / columns;
+    kernel.reduce(kv / p.kv_heads, kv % p.kv_heads, n % columns, kv * group * per_head, (kv + 1) * group * per_head);
+  });
+  if (p.dbias) sum_dbias(p, dbias, p.num_pieces, [&](int64_t n) { return p.pieces[n].head; });
+}
+
+}  // namespace
+
+void tiles_forward(const Problem& p) {
+  with_storage(p.storage, [&](auto s) { forward<decltype(s)>(p); });
+}
+void tiles_backward(const Problem& p) {
+  with_storage(p.storage, [&](auto s) { backward<decltype(s)>(p); });
+}
+
+}  // namespace erlangen::ERLANGEN_ISA

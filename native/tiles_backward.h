@@ -1,0 +1,262 @@
+// Attention over tiles, backward: weights are computed again from the log-sum-exp. A piece walks its query blocks and
+// their tiles; dq is complete at the end of a block, dk and dv are summed per piece and then over the pieces.
+#pragma once
+#include "tile_block.h"
+
+namespace erlangen::ERLANGEN_ISA {
+
+template <class S>
+struct TilesBackward {
+  using T = Accumulator<S>;
+  static constexpr int W = kPanel<T>;
+
+  const Problem& p;
+  const Dropout dropout{p.dropout, p.seed};
+  const int64_t dim = padded<T>(p.dim), dim_v = padded<T>(p.dim_v);
+  const T* bias = nullptr;     // reversed, per bias head
+  T* shares = nullptr;         // per piece and key block: kTile rows of dk, then kTile rows of dv
+  uint8_t* touched = nullptr;  // per piece and key block
+  T* dbias = nullptr;          // per piece, reversed
+
+  struct State {
+    T *queries, *grads;            // transposed panels, for scores and for the products of gradients and values
+    T *query_rows, *grad_rows;     // rows, for dk and dv
+    T *keys, *values, *weights, *dscores, *dq, *lse, *delta;
+    uint32_t row_key[kTile];
+    bool finite;
+  };
+
+  int64_t share_size() const { return kTile * (dim + dim_v); }
+  int64_t bias_size() const { return p.queries + p.keys + kTile; }
+
+  void piece(int64_t n) const {
+    const TilePiece& task = p.pieces[n];
+    State s = make_state();
+    T* own_dbias = dbias ? dbias + n * bias_size() : nullptr;
+    if (own_dbias) std::fill_n(own_dbias, bias_size(), T{0});
+    std::fill_n(touched + task.offset, task.last_block - task.first_block, uint8_t{0});
+    for (int64_t row = task.first_row; row < task.last_row; ++row) block(s, task, row, own_dbias);
+  }
+
+  void block(State& s, const TilePiece& task, int64_t row, T* own_dbias) const {
+    const int64_t b = task.batch, h = task.head, first = row * kTile, kv = p.kv_head(h);
+    const int count = static_cast<int>(std::min<int64_t>(kTile, p.queries - first));
+    const int64_t* indptr = p.tiles.indptr + p.relation(b, h) * (p.tiles.rows + 1) + row;
+    pack(s, b, h, first, count);
+    const TileWords words_of(p.tiles, count);
+    const ReversedBias<T> reversed{bias ? bias + (p.bias_heads == 1 ? 0 : h) * bias_size() : nullptr, p.keys};
+    for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
+      const int64_t column = p.tiles.columns[t], j0 = column * kTile;
+      const int keys = static_cast<int>(std::min<int64_t>(kTile, p.keys - j0));
+      const Active<T> active(words_of(t), keys);
+      const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
+      const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
+      const int64_t at = task.offset + column - task.first_block;
+      T *dk = shares + at * share_size(), *dv = dk + kTile * dim;
+      if (!touched[at]) std::fill_n(dk, share_size(), T{0});
+      touched[at] = 1;
+
+      weigh(s, active, k, reversed, first, j0);
+      differentiate(s, active, v, j0);
+      if (own_dbias) add_dbias(s, active, ReversedBias<T>{own_dbias, p.keys}, first, j0);
+      if (active.words && !(s.finite && finite<T>(k, keys, p.dim))) {
+        accumulate_dq<Zeros::skip_in_b>(s, active, k);
+        accumulate_keys<Zeros::skip_in_a>(active, s.weights, s.grad_rows, dim_v, dv);
+        accumulate_keys<Zeros::skip_in_a>(active, s.dscores, s.query_rows, dim, dk);
+      } else {
+        accumulate_dq<Zeros::multiply>(s, active, k);
+        accumulate_keys<Zeros::multiply>(active, s.weights, s.grad_rows, dim_v, dv);
+        accumulate_keys<Zeros::multiply>(active, s.dscores, s.query_rows, dim, dk);
+      }
+    }
+    T scale[kTile];
+    std::fill_n(scale, kTile, static_cast<T>(p.scale));
+    unpack_transposed<S, T>(s.dq, count, p.dim, scale, mutable_row_of<S>(p.dq, b, h, first), p.dq.row);
+  }
+
+  State make_state() const {
+    const int64_t size = kTile * (4 * dim + 4 * dim_v + 2 * kTile + 2);
+    Carver<T> carve{static_cast<T*>(scratch(1, sizeof(T) * (size + 256)))};
+    State s;
+    s.queries = carve.take(kTile * dim);
+    s.grads = carve.take(kTile * dim_v);
+    s.query_rows = carve.take(kTile * dim);
+    s.grad_rows = carve.take(kTile * dim_v);
+    s.keys = carve.take(kTile * dim);
+    s.values = carve.take(kTile * dim_v);
+    s.dq = carve.take(kTile * dim);
+    s.weights = carve.take(kTile * kTile);
+    s.dscores = carve.take(kTile * kTile);
+    s.lse = carve.take(kTile);
+    s.delta = carve.take(kTile);
+    return s;
+  }
+
+  void pack(State& s, int64_t b, int64_t h, int64_t first, int count) const {
+    pack_rows<S, T>(row_of<S>(p.q, b, h, first), p.q.row, count, p.dim, T{1}, s.query_rows, dim);
+    pack_rows<S, T>(row_of<S>(p.grad, b, h, first), p.grad.row, count, p.dim_v, T{1}, s.grad_rows, dim_v);
+    pack_transposed<T>(s.query_rows, dim, kTile, p.dim, static_cast<T>(p.scale * kLog2E), s.queries);
+    pack_transposed<T>(s.grad_rows, dim_v, kTile, p.dim_v, T{1}, s.grads);
+    std::fill_n(s.dq, kTile * p.dim, T{0});
+    const T* lse = static_cast<const T*>(p.lse) + (b * p.heads + h) * p.queries + first;
+    const T* grad_lse = static_cast<const T*>(p.grad_lse) + (b * p.heads + h) * p.queries + first;
+    for (int i = 0; i < kTile; ++i) {
+      // An empty row has no weights: 2^(x - inf) is zero.
+      s.lse[i] = i < count && lse[i] != -kInf<T> ? lse[i] * static_cast<T>(kLog2E) : kInf<T>;
+      s.delta[i] = 0;
+      if (i >= count) continue;
+      const S* out = row_of<S>(p.out, b, h, first + i);
+      for (int64_t d = 0; d < p.dim_v; ++d) s.delta[i] += s.grad_rows[i * dim_v + d] * static_cast<T>(widen(out[d]));
+      if (p.grad_lse) s.delta[i] -= grad_lse[i];
+    }
+    s.finite = finite<T>({s.query_rows, dim}, kTile, dim) && finite<T>({s.grad_rows, dim_v}, kTile, dim_v);
+    if (dropout.active)
+      for (int i = 0; i < kTile; ++i) s.row_key[i] = dropout.row_key(b * p.heads + h, first + i);
+  }
+
+  // weights[j][i] = exp(score - lse), zero outside the relation
+  void weigh(State& s, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
+             int64_t j0) const {
+    for (int g = 0; g < kGroups; ++g)
+      for (int panel = 0; panel < kPanels<T>; ++panel) {
+        if (!active.has(g, panel)) continue;
+        with_rows(active.rows(g), [&](auto rows) {
+          constexpr int R = rows;
+          Block<T, R> block = {};
+          const int j = g * kRows;
+          const T* queries = s.queries + panel * p.dim * W;
+          multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;
+#pragma GCC unroll 2
+            for (int c = 0; c < kColumns; ++c) {
+              const int i = panel * W + c * kLanes<T>;
+              Vec<T> x = block[r][c];
+              if (reversed.data) x += load(reversed.at(i0 + i, j0 + j + r));
+              x = exp2(x - load(s.lse + i));
+              if (active.words) x = lanes_of<T>(bits >> (c * kLanes<T>)) ? x : Vec<T>{};
+              store(s.weights + (j + r) * kTile + i, x);
+            }
+          }
+        });
+      }
+  }
+
+  // dscores[j][i] = weight * (grad_i . v_j - delta_i); the weights take their dropout factor.
+  void differentiate(State& s, const Active<T>& active, Rows<T> v, int64_t j0) const {
+    for (int g = 0; g < kGroups; ++g)
+      for (int panel = 0; panel < kPanels<T>; ++panel) {
+        if (!active.has(g, panel)) continue;
+        with_rows(active.rows(g), [&](auto rows) {
+          constexpr int R = rows;
+          Block<T, R> block = {};
+          const int j = g * kRows;
+          const T* grads = s.grads + panel * p.dim_v * W;
+          multiply<Zeros::multiply, T, R>(block, Rows<T>{v.data + j * v.stride, v.stride}, grads, W, p.dim_v);
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;
+            T factor[W];
+            if (dropout.active)
+              for (int i = 0; i < W; ++i) factor[i] = dropout.factor<T>(s.row_key[panel * W + i], j0 + j + r);
+#pragma GCC unroll 2
+            for (int c = 0; c < kColumns; ++c) {
+              const int i = panel * W + c * kLanes<T>;
+              T* weights = s.weights + (j + r) * kTile + i;
+              const Vec<T> weight = load(weights);
+              Vec<T> x = block[r][c];
+              if (dropout.active) {
+                x *= load(factor + c * kLanes<T>);
+                store(weights, weight * load(factor + c * kLanes<T>));
+              }
+              x = weight * (x - load(s.delta + i));
+              if (active.words) x = lanes_of<T>(bits >> (c * kLanes<T>)) ? x : Vec<T>{};
+              store(s.dscores + (j + r) * kTile + i, x);
+            }
+          }
+        });
+      }
+  }
+
+  void add_dbias(State& s, const Active<T>& active, const ReversedBias<T>& reversed, int64_t i0, int64_t j0) const {
+    for (int panel = 0; panel < kPanels<T>; ++panel)
+      active.key_ranges(panel, [&](int from, int to) {
+        for (int j = from; j < to; ++j)
+          for (int i = panel * W; i < (panel + 1) * W; i += kLanes<T>) {
+            T* at = const_cast<T*>(reversed.at(i0 + i, j0 + j));
+            store(at, load(at) + load(s.dscores + j * kTile + i));
+          }
+      });
+  }
+
+  // dq[panel][d][i] += sum_j k[j][d] dscores[j][i]
+  template <Zeros zeros>
+  void accumulate_dq(State& s, const Active<T>& active, Rows<T> k) const {
+    for (int panel = 0; panel < kPanels<T>; ++panel) {
+      T* dq = s.dq + panel * p.dim * W;
+      for (int64_t d = 0; d < p.dim; d += kRows)
+        with_rows(static_cast<int>(std::min<int64_t>(kRows, p.dim - d)), [&](auto rows) {
+          constexpr int R = rows;
+          Block<T, R> block;
+          load_block<T, R>(block, dq + d * W, W);
+          active.key_ranges(panel, [&](int from, int to) {
+            const Columns<T> keys{k.data + from * k.stride + d, k.stride};
+            multiply<zeros, T, R>(block, keys, s.dscores + from * kTile + panel * W, kTile, to - from);
+          });
+          store_block<T, R>(dq + d * W, W, block);
+        });
+    }
+  }
+
+  // to[j][d] += sum_i left[j][i] right[i][d]
+  template <Zeros zeros>
+  void accumulate_keys(const Active<T>& active, const T* left, const T* right, int64_t stride, T* to) const {
+    for (int g = 0; g < kGroups; ++g) {
+      if (!active.any[g]) continue;
+      with_rows(active.rows(g), [&](auto rows) {
+        constexpr int R = rows;
+        const int j = g * kRows;
+        for (int64_t d = 0; d < stride; d += W) {
+          Block<T, R> block;
+          load_block<T, R>(block, to + j * stride + d, stride);
+          active.query_ranges(g, [&](int from, int to_i) {
+            const Rows<T> weights{left + j * kTile + from, kTile};
+            multiply<zeros, T, R>(block, weights, right + from * stride + d, stride, to_i - from);
+          });
+          store_block<T, R>(to + j * stride + d, stride, block);
+        }
+      });
+    }
+  }
+
+  // dk and dv of one key block: the shares of all pieces of the heads that read it, in order.
+  void reduce(int64_t b, int64_t kv, int64_t column, int64_t first_piece, int64_t last_piece) const {
+    const int64_t j0 = column * kTile;
+    const int keys = static_cast<int>(std::min<int64_t>(kTile, p.keys - j0));
+    const T* only = nullptr;
+    T* total = static_cast<T*>(scratch(1, sizeof(T) * share_size()));
+    for (int64_t n = first_piece; n < last_piece; ++n) {
+      const TilePiece& task = p.pieces[n];
+      if (column < task.first_block || column >= task.last_block) continue;
+      const int64_t at = task.offset + column - task.first_block;
+      if (!touched[at]) continue;
+      const T* share = shares + at * share_size();
+      if (!only) {
+        only = share;
+        continue;
+      }
+      for (int64_t x = 0; x < share_size(); ++x) total[x] = only[x] + share[x];
+      only = total;
+    }
+    for (int j = 0; j < keys; ++j) {
+      S* dk = mutable_row_of<S>(p.dk, b, kv, j0 + j);
+      S* dv = mutable_row_of<S>(p.dv, b, kv, j0 + j);
+      for (int64_t d = 0; d < p.dim; ++d)
+        narrow(only ? only[j * dim + d] * static_cast<T>(p.scale) : T{0}, dk[d]);
+      for (int64_t d = 0; d < p.dim_v; ++d) narrow(only ? only[kTile * dim + j * dim_v + d] : T{0}, dv[d]);
+    }
+  }
+};
+
+}  // namespace erlangen::ERLANGEN_ISA

@@ -1,0 +1,166 @@
+// Attention over tiles, forward. Lanes are queries: a panel of queries meets one key after another, so that maxima and
+// sums over keys are plain vector operations, and keys and values are read as they lie in memory.
+#pragma once
+#include "tile_block.h"
+
+namespace erlangen::ERLANGEN_ISA {
+
+template <class S>
+struct TilesForward {
+  using T = Accumulator<S>;
+  static constexpr int W = kPanel<T>;
+
+  const Problem& p;
+  const Dropout dropout{p.dropout, p.seed};
+  const T* bias = nullptr;  // reversed, per bias head
+
+  struct State {
+    T *queries, *scores, *out, *keys, *values, *highest, *total;
+    uint32_t row_key[kTile];
+  };
+
+  void block(int64_t b, int64_t h, int64_t row) const {
+    const int64_t first = row * kTile, kv = p.kv_head(h);
+    const int count = static_cast<int>(std::min<int64_t>(kTile, p.queries - first));
+    const int64_t relation = p.relation(b, h);
+    const int64_t* indptr = p.tiles.indptr + relation * (p.tiles.rows + 1) + row;
+
+    State s = make_state();
+    pack(s, b, h, first, count);
+    const TileWords words_of(p.tiles, count);
+    for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
+      const int64_t j0 = int64_t{p.tiles.columns[t]} * kTile;
+      const int keys = static_cast<int>(std::min<int64_t>(kTile, p.keys - j0));
+      const Active<T> active(words_of(t), keys);
+      const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
+      const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
+      const bool careful = active.words && !finite<T>(v, keys, p.dim_v);
+      const ReversedBias<T> reversed{bias ? bias + bias_row(h) : nullptr, p.keys};
+      for (int panel = 0; panel < kPanels<T>; ++panel) {
+        bool some = false;
+        for (int g = 0; g < kGroups; ++g) some |= active.has(g, panel);
+        if (!some) continue;
+        Vec<T> highest[kColumns], shrink[kColumns];
+        score(s, active, k, panel, reversed, first + panel * W, j0, highest);
+        softmax(s, active, panel, j0, highest, shrink);
+        if (careful)
+          accumulate<Zeros::skip_in_b>(s, active, v, panel, shrink);
+        else
+          accumulate<Zeros::multiply>(s, active, v, panel, shrink);
+      }
+    }
+    finish(s, b, h, first, count);
+  }
+
+  int64_t bias_row(int64_t h) const { return (p.bias_heads == 1 ? 0 : h) * (p.queries + p.keys + kTile); }
+
+  State make_state() const {
+    const int64_t sizes = kTile * (2 * p.dim + 2 * p.dim_v + padded<T>(std::max(p.dim, p.dim_v)) + 8);
+    Carver<T> carve{static_cast<T*>(scratch(1, sizeof(T) * (sizes + 256)))};
+    State s;
+    s.queries = carve.take(kTile * p.dim);
+    s.out = carve.take(kTile * p.dim_v);
+    s.keys = carve.take(kTile * p.dim);
+    s.values = carve.take(kTile * p.dim_v);
+    s.highest = carve.take(kTile);
+    s.total = carve.take(kTile);
+    s.scores = carve.take(kTile * W);
+    return s;
+  }
+
+  void pack(State& s, int64_t b, int64_t h, int64_t first, int count) const {
+    const Rows<T> q = fetch<S>(p.q, b, h, first, count, p.dim, s.keys);
+    pack_transposed<T>(q.data, q.stride, count, p.dim, static_cast<T>(p.scale * kLog2E), s.queries);
+    std::fill_n(s.out, kTile * p.dim_v, T{0});
+    std::fill_n(s.highest, kTile, -kInf<T>);
+    std::fill_n(s.total, kTile, T{0});
+    if (dropout.active)
+      for (int i = 0; i < kTile; ++i) s.row_key[i] = dropout.row_key(b * p.heads + h, first + i);
+  }
+
+  // scores[j][lane] in units of log2, -inf outside the relation, and their maximum so far.
+  void score(State& s, const Active<T>& active, Rows<T> k, int panel, const ReversedBias<T>& reversed, int64_t i0,
+             int64_t j0, Vec<T> (&highest)[kColumns]) const {
+    const T* queries = s.queries + panel * p.dim * W;
+    for (int c = 0; c < kColumns; ++c) highest[c] = load(s.highest + panel * W + c * kLanes<T>);
+    for (int g = 0; g < kGroups; ++g) {
+      if (!active.has(g, panel)) continue;
+      with_rows(active.rows(g), [&](auto rows) {
+        constexpr int R = rows;
+        Block<T, R> block = {};
+        const int j = g * kRows;
+        multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;
+#pragma GCC unroll 2
+          for (int c = 0; c < kColumns; ++c) {
+            Vec<T> x = block[r][c];
+            if (reversed.data) x += load(reversed.at(i0 + c * kLanes<T>, j0 + j + r));
+            if (active.words) x = lanes_of<T>(bits >> (c * kLanes<T>)) ? x : broadcast(-kInf<T>);
+            highest[c] = max(x, highest[c]);
+            store(s.scores + (j + r) * W + c * kLanes<T>, x);
+          }
+        }
+      });
+    }
+  }
+
+  // scores become weights relative to the new maximum; `shrink` is what earlier sums must be multiplied by.
+  void softmax(State& s, const Active<T>& active, int panel, int64_t j0, const Vec<T> (&highest)[kColumns],
+               Vec<T> (&shrink)[kColumns]) const {
+    Vec<T> base[kColumns], total[kColumns];
+    for (int c = 0; c < kColumns; ++c) {
+      T* at = s.highest + panel * W + c * kLanes<T>;
+      base[c] = highest[c] == -kInf<T> ? Vec<T>{} : highest[c];
+      shrink[c] = exp2(load(at) - base[c]);
+      store(at, highest[c]);
+      total[c] = load(s.total + panel * W + c * kLanes<T>) * shrink[c];
+    }
+    active.key_ranges(panel, [&](int from, int to) {
+      for (int j = from; j < to; ++j) {
+        T* at = s.scores + j * W;
+        for (int c = 0; c < kColumns; ++c) {
+          const Vec<T> weight = exp2(load(at + c * kLanes<T>) - base[c]);
+          total[c] += weight;
+          store(at + c * kLanes<T>, weight);
+        }
+        if (dropout.active)
+          for (int i = 0; i < W; ++i) at[i] *= dropout.factor<T>(s.row_key[panel * W + i], j0 + j);
+      }
+    });
+    for (int c = 0; c < kColumns; ++c) store(s.total + panel * W + c * kLanes<T>, total[c]);
+  }
+
+  template <Zeros zeros>
+  void accumulate(State& s, const Active<T>& active, Rows<T> v, int panel, const Vec<T> (&shrink)[kColumns]) const {
+    T* out = s.out + panel * p.dim_v * W;
+    for (int64_t d = 0; d < p.dim_v; d += kRows) {
+      with_rows(static_cast<int>(std::min<int64_t>(kRows, p.dim_v - d)), [&](auto rows) {
+        constexpr int R = rows;
+        Block<T, R> block;
+        load_block<T, R>(block, out + d * W, W);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+          for (int c = 0; c < kColumns; ++c) block[r][c] *= shrink[c];
+        active.key_ranges(panel, [&](int from, int to) {
+          const Columns<T> values{v.data + from * v.stride + d, v.stride};
+          multiply<zeros, T, R>(block, values, s.scores + from * W, W, to - from);
+        });
+        store_block<T, R>(out + d * W, W, block);
+      });
+    }
+  }
+
+  void finish(State& s, int64_t b, int64_t h, int64_t first, int count) const {
+    T* lse = static_cast<T*>(p.lse) + (b * p.heads + h) * p.queries + first;
+    for (int i = 0; i < count; ++i) {
+      lse[i] = s.total[i] == 0 ? -kInf<T> : s.highest[i] * static_cast<T>(kLn2) + std::log(s.total[i]);
+      s.total[i] = s.total[i] == 0 ? T{0} : 1 / s.total[i];
+    }
+    unpack_transposed<S, T>(s.out, count, p.dim_v, s.total, mutable_row_of<S>(p.out, b, h, first), p.out.row);
+  }
+};
+
+}  // namespace erlangen::ERLANGEN_ISA

@@ -1,0 +1,1 @@
+"""Attention, characterised by its relations and symmetries."""

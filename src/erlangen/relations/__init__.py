@@ -1,0 +1,38 @@
+"""Relations as values: which keys each query reads, symbolically and, bound to sizes, exactly."""
+
+from erlangen.relations.families import Batch, Bindable, PerHead
+from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
+from erlangen.relations.grids import Grid
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
+from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
+from erlangen.relations.relation import Relation
+from erlangen.relations.tiles import Tiles
+from erlangen.relations.windows import Dilated, Ring, Window
+
+__all__ = [
+    "Batch",
+    "Bindable",
+    "Bipartite",
+    "Blocks",
+    "Causal",
+    "Dilated",
+    "Documents",
+    "Empty",
+    "FromMask",
+    "Full",
+    "Global",
+    "Graph",
+    "Grid",
+    "Identity",
+    "Nearest",
+    "Neighborhoods",
+    "Padding",
+    "PerHead",
+    "Prefix",
+    "Random",
+    "Relation",
+    "Ring",
+    "Tiles",
+    "Window",
+]

@@ -1,0 +1,272 @@
+"""Relations given edge by edge: graphs, masks, random keys, nearest keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from erlangen.errors import ParameterError, SizeError
+from erlangen.relations import sizes
+from erlangen.relations.lookup import is_torch, to_numpy
+from erlangen.relations.neighborhoods import Neighborhoods, edge_array
+from erlangen.relations.relation import Relation, Site, need_joint, need_keys, need_vectors
+
+PRINTED = 64
+"""Edge sets and masks up to this many entries print in full; larger ones print abbreviated."""
+
+
+@final
+@dataclass(frozen=True, init=False, repr=False)
+class Graph(Relation):
+    """Any sparse relation, by its edges (query, key): the query reads the key (Definition 9).
+
+    `edges` is a list or array of pairs (query, key), a networkx graph (an arc u -> v lets v read u; an
+    undirected edge both), a scipy sparse matrix (A[i, j] != 0: i reads j), or a torch tensor, which is read
+    as PyG's `edge_index` of shape (2, edges): row 0 the source (key), row 1 the target (query). With `nodes`
+    the graph has exactly that many positions; without, it may be bound to any size that holds its edges.
+
+    >>> Graph([(0, 1), (2, 0)]).on(3).dense().astype(int).tolist()
+    [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+    >>> Graph([(0, 5)]).on(3)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: Graph([(0, 5)]) has an edge at position 5, but was bound to 3 queries x 3 keys
+    """
+
+    _bound: Neighborhoods
+    nodes: int | None
+
+    def __init__(self, edges: Any, nodes: int | None = None) -> None:
+        pairs, counted = _pairs(edges)
+        if pairs.size and pairs.min() < 0:
+            raise ParameterError(f"Graph(edges) has the negative position {pairs.min()}")
+        if pairs.size and pairs.max() > sizes.MAX_SIZE - 1:
+            raise SizeError(f"Graph(edges) has position {pairs.max()}, beyond the largest size {sizes.MAX_SIZE}")
+        nodes = counted if nodes is None else sizes.size(nodes, "Graph(nodes)")
+        least = int(pairs.max(initial=-1)) + 1
+        if nodes is not None and nodes < least:
+            raise SizeError(f"Graph(nodes={nodes}) has an edge at position {least - 1}")
+        object.__setattr__(self, "_bound", Neighborhoods.from_edges(least, least, pairs))
+        object.__setattr__(self, "nodes", nodes)
+
+    @classmethod
+    def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None) -> Graph:
+        """A PyG `edge_index`, shape (2, edges): row 0 is the source (key), row 1 the target (query).
+
+        >>> Graph.from_edge_index([[1, 0], [0, 2]], num_nodes=3)
+        Graph([(0, 1), (2, 0)], nodes=3)
+        """
+        array = to_numpy(edge_index)
+        if array.ndim != 2 or array.shape[0] != 2:
+            raise ParameterError(f"edge_index must have shape (2, edges), got {array.shape}")
+        return cls(array[::-1].T, nodes=num_nodes)
+
+    def edges(self) -> np.ndarray:
+        """All pairs (query, key), sorted, shape (edges, 2)."""
+        return self._bound.edges()
+
+    def __repr__(self) -> str:
+        nodes = "" if self.nodes is None else f", nodes={self.nodes}"
+        if self._bound.num_edges > PRINTED:
+            return f"Graph(<{self._bound.num_edges} edges>{nodes})"
+        return f"Graph({[tuple(edge) for edge in self.edges().tolist()]}{nodes})"
+
+    def _require(self, site: Site) -> None:
+        bound = f"was bound to {site.positions.size} queries x {site.keys} keys"
+        if self.nodes is not None and site.keys != self.nodes:
+            raise SizeError(f"{self} has {self.nodes} positions, but {bound}")
+        if site.keys < self._bound.keys:
+            raise SizeError(f"{self} has an edge at position {self._bound.keys - 1}, but {bound}")
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        known = self._bound
+        # One empty row at the end stands for every position that has no edges.
+        indptr = np.append(known.indptr, known.indptr[-1])
+        extended = Neighborhoods(known.queries + 1, site.keys, indptr, known.starts, known.stops)
+        inside = (site.positions >= 0) & (site.positions < known.queries)
+        return extended.restrict(np.where(inside, site.positions, known.queries))
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return self._bound.contains(i, j)
+
+    def _transposed(self) -> Graph:
+        return Graph(self.edges()[:, ::-1], nodes=self.nodes)
+
+
+@final
+@dataclass(frozen=True, init=False, repr=False)
+class FromMask(Relation):
+    """The relation of a dense boolean mask of shape (queries, keys), True = may read.
+
+    Bound to exactly its number of keys. Its rows are the last positions, so fewer queries give its last rows.
+
+    >>> FromMask([[True, False], [True, True]]).on(2).num_edges
+    3
+    """
+
+    _bound: Neighborhoods
+
+    def __init__(self, mask: Any) -> None:
+        array = to_numpy(mask)
+        if array.dtype != bool and not (
+            np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()
+        ):
+            raise ParameterError(
+                f"FromMask(mask) takes booleans (True = may read) or 0/1, got {array.dtype}; "
+                "for an additive mask pass mask > -inf"
+            )
+        object.__setattr__(self, "_bound", Neighborhoods.from_dense(array))
+
+    @classmethod
+    def _of(cls, bound: Neighborhoods) -> FromMask:
+        relation = cls.__new__(cls)
+        object.__setattr__(relation, "_bound", bound)
+        return relation
+
+    def __repr__(self) -> str:
+        q, k = self._bound.queries, self._bound.keys
+        if q * k > PRINTED or q * k == 0:
+            return f"FromMask(<{q} x {k}, {self._bound.num_edges} edges>)"
+        return f"FromMask({self._bound.dense().astype(int).tolist()})"
+
+    def _require(self, site: Site) -> None:
+        q, k = self._bound.queries, self._bound.keys
+        positions = site.positions
+        low, high = (positions.min(), positions.max()) if positions.size else (k, k - 1)
+        if site.keys != k or low < k - q or high > k - 1:
+            raise SizeError(
+                f"{self} has {q} queries and {k} keys, but was bound to "
+                f"{positions.size} queries and {site.keys} keys"
+            )
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        return self._bound.restrict(site.positions + (self._bound.queries - self._bound.keys))
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return self._bound.contains(i + (self._bound.queries - self._bound.keys), j)
+
+    def _transposed(self) -> FromMask:
+        return FromMask._of(self._bound.T)
+
+
+@final
+@dataclass(frozen=True)
+class Random(Relation):
+    """Each query reads `keys_per_query` distinct keys, drawn pseudo-randomly from the seed (BigBird).
+
+    The draw of a row depends on seed, position and number of keys alone (Floyd's sampling over a counter
+    hash), so single rows can be bound. With no more keys than asked for, all are read.
+
+    >>> Random(2, seed=0).on(8).degrees.tolist()
+    [2, 2, 2, 2, 2, 2, 2, 2]
+    >>> Random(2, seed=0).on(3, 8) == Random(2, seed=0).on(8).restrict(range(5, 8))
+    True
+    """
+
+    keys_per_query: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys_per_query", sizes.count(self.keys_per_query, "Random(keys_per_query)"))
+        object.__setattr__(self, "seed", sizes.count(self.seed, "Random(seed)"))
+
+    def _require(self, site: Site) -> None:
+        need_joint(self, site)
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        rows, n, k = site.positions.size, site.keys, min(self.keys_per_query, site.keys)
+        chosen = np.empty((rows, k), np.int64)
+        for t in range(k):
+            last = n - k + t
+            draw = (_hash(self.seed, site.positions, t) % np.uint64(last + 1)).astype(np.int64)
+            taken = (chosen[:, :t] == draw[:, None]).any(axis=1)
+            chosen[:, t] = np.where(taken, last, draw)
+        starts = chosen.ravel()
+        return Neighborhoods.from_runs(rows, n, np.repeat(np.arange(rows), k), starts, starts + 1)
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return self.on(need_keys(self, keys)).contains(i, j)
+
+
+@final
+@dataclass(frozen=True)
+class Nearest(Relation):
+    """The k keys with the largest inner product with the query: data-dependent (Unlimiformer).
+
+    Bound by vectors, `Nearest(k).on(queries, keys)` with shapes (length, dim); ties go to the earlier key.
+
+    >>> Nearest(1).on(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]])).row(0)
+    [(1, 2)]
+    >>> Nearest(1).on(4)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.DataError: Nearest(k=1) depends on the data: bind it to vectors, on(queries, keys) with
+    shapes (length, dim)
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", sizes.count(self.k, "Nearest(k)"))
+
+    @property
+    def data_dependent(self) -> bool:
+        return True
+
+    def _require(self, site: Site) -> None:
+        queries, keys = need_vectors(self, site)
+        if queries.shape[1] != keys.shape[1]:
+            raise SizeError(f"{self}: queries have dimension {queries.shape[1]}, keys {keys.shape[1]}")
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        queries, keys = to_numpy(site.query_vectors), to_numpy(site.key_vectors)
+        rows, k = site.positions.size, min(self.k, site.keys)
+        chosen = np.empty((rows, k), np.int64)
+        block = max(1, 2**24 // max(site.keys, 1))
+        for first in range(0, rows, block):
+            scores = queries[first : first + block] @ keys.T
+            chosen[first : first + block] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        starts = chosen.ravel()
+        return Neighborhoods.from_runs(rows, site.keys, np.repeat(np.arange(rows), k), starts, starts + 1)
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        need_vectors(self, Site(np.empty(0, np.int64), 0))
+
+
+def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
+    """(query, key) pairs of any accepted kind of graph, and its number of nodes where it has one."""
+    if isinstance(edges, Graph):
+        return edges.edges(), edges.nodes
+    if hasattr(edges, "tocoo"):  # scipy sparse
+        matrix = edges.tocoo()
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ParameterError(f"Graph takes a square sparse matrix, got shape {matrix.shape}")
+        kept = matrix.data != 0
+        return np.stack([matrix.row[kept], matrix.col[kept]], axis=1).astype(np.int64), matrix.shape[0]
+    if hasattr(edges, "nodes") and hasattr(edges, "is_directed"):  # networkx
+        number = {node: index for index, node in enumerate(edges.nodes)}
+        arcs = [(number[target], number[source]) for source, target in edges.edges()]
+        if not edges.is_directed():
+            arcs += [(key, query) for query, key in arcs]
+        return edge_array(arcs), len(number)
+    if is_torch(edges):
+        array = to_numpy(edges)
+        if array.ndim != 2 or array.shape[0] != 2:
+            raise ParameterError(
+                f"a torch tensor is read as PyG's edge_index of shape (2, edges), got {tuple(array.shape)}"
+            )
+        return edge_array(array[::-1].T), None
+    return edge_array(edges), None
+
+
+def _hash(seed: int, position: np.ndarray, draw: int) -> np.ndarray:
+    """splitmix64 of (seed, position, draw): well-mixed and the same on every machine."""
+    x = position.astype(np.uint64)
+    for salt in (seed % 2**64, draw):
+        x = x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return x

@@ -1,0 +1,410 @@
+"""A relation bound to sizes: for each query the exact set of keys it reads."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from erlangen.errors import ParameterError, SizeError
+from erlangen.relations import intervals, sizes
+from erlangen.relations.lookup import indices, take, to_numpy, where
+
+if TYPE_CHECKING:
+    from erlangen.relations.tiles import Tiles
+
+
+class Neighborhoods:
+    """The sets N_i = {j : (i, j) in R} for queries i in [0, queries) and keys j in [0, keys).
+
+    Query i's keys are the runs [starts[r], stops[r]) for r in indptr[i]:indptr[i + 1], sorted, disjoint and
+    maximal. The form is canonical, so `==` is exact equality of the sets, and a structured relation needs
+    O(queries) runs however many edges it has. All set operations work on runs.
+
+    Made by `Relation.on`, or by `from_runs`, `from_edges`, `from_dense`, `from_bands`.
+
+    >>> a = Neighborhoods.from_edges(3, 3, [(0, 0), (1, 0), (1, 1), (2, 2)])
+    >>> a
+    Neighborhoods(queries=3, keys=3, num_edges=4)
+    >>> a.dense().astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    >>> (a | a.T).num_edges, a <= a | a.T
+    (5, True)
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "indptr", "keys", "queries", "starts", "stops")
+
+    def __init__(
+        self, queries: int, keys: int, indptr: np.ndarray, starts: np.ndarray, stops: np.ndarray
+    ) -> None:
+        self.queries = queries
+        self.keys = keys
+        self.indptr = indptr
+        self.starts = starts
+        self.stops = stops
+        for array in (indptr, starts, stops):
+            array.flags.writeable = False
+
+    # ------------------------------------------------------------------ making
+
+    @classmethod
+    def from_runs(
+        cls, queries: int, keys: int, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray
+    ) -> Neighborhoods:
+        """The union of the runs [start, stop) of the given rows; they may overlap and come in any order.
+
+        >>> Neighborhoods.from_runs(1, 9, np.array([0, 0]), np.array([2, 0]), np.array([4, 2])).stops
+        array([4])
+        """
+        queries, keys = sizes.size(queries, "queries"), sizes.size(keys, "keys")
+        rows, starts, stops = (np.asarray(array, np.int64) for array in (rows, starts, stops))
+        if rows.size and (rows.min() < 0 or rows.max() >= queries):
+            raise SizeError(f"runs name query {_outside(rows, queries)}, but there are {queries} queries")
+        if starts.size and (starts.min() < 0 or stops.max() > keys):
+            raise SizeError(f"runs reach outside the {keys} keys")
+        offset = rows * (keys + 1)
+        return cls._from_bounds(queries, keys, intervals.merge(offset + starts, offset + stops))
+
+    @classmethod
+    def from_bands(cls, keys: int, starts: np.ndarray, stops: np.ndarray) -> Neighborhoods:
+        """One run per query, row i reading [starts[i], stops[i]) cut to the keys; an inverted run is empty.
+
+        >>> Neighborhoods.from_bands(3, np.array([-5, 2]), np.array([1, 1])).edges().tolist()
+        [[0, 0]]
+        """
+        starts, stops = np.maximum(starts, 0), np.minimum(stops, keys)
+        full = stops > starts
+        if full.all():
+            return cls(starts.size, keys, np.arange(starts.size + 1, dtype=np.int64), starts, stops)
+        indptr = np.zeros(starts.size + 1, np.int64)
+        np.cumsum(full, out=indptr[1:])
+        return cls(starts.size, keys, indptr, starts[full], stops[full])
+
+    @classmethod
+    def from_edges(cls, queries: int, keys: int, edges: Any) -> Neighborhoods:
+        """The pairs (query, key) of an (edges, 2) array or list.
+
+        >>> Neighborhoods.from_edges(2, 2, [(5, 0)])
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.SizeError: edge (5, 0) lies outside 2 queries x 2 keys
+        """
+        pairs = edge_array(edges)
+        bad = (pairs < 0).any(1) | (pairs[:, 0] >= queries) | (pairs[:, 1] >= keys)
+        if bad.any():
+            i, j = pairs[bad.argmax()].tolist()
+            raise SizeError(f"edge ({i}, {j}) lies outside {queries} queries x {keys} keys")
+        return cls.from_runs(queries, keys, pairs[:, 0], pairs[:, 1], pairs[:, 1] + 1)
+
+    @classmethod
+    def from_dense(cls, mask: Any) -> Neighborhoods:
+        """The True entries of a (queries, keys) mask.
+
+        >>> Neighborhoods.from_dense([[True, True], [False, True]]).edges().tolist()
+        [[0, 0], [0, 1], [1, 1]]
+        """
+        dense = to_numpy(mask)
+        if dense.ndim != 2:
+            raise ParameterError(f"a mask must have shape (queries, keys), got shape {dense.shape}")
+        padded = np.zeros((dense.shape[0], dense.shape[1] + 2), np.int8)
+        padded[:, 1:-1] = dense != 0
+        change = np.diff(padded, axis=1)
+        rows, starts = np.nonzero(change == 1)
+        stops = np.nonzero(change == -1)[1]
+        indptr = np.searchsorted(rows, np.arange(dense.shape[0] + 1)).astype(np.int64)
+        return cls(*dense.shape, indptr, starts.astype(np.int64), stops.astype(np.int64))
+
+    @classmethod
+    def _from_bounds(cls, queries: int, keys: int, bounds: np.ndarray) -> Neighborhoods:
+        rows, starts = np.divmod(bounds[::2], keys + 1)
+        indptr = np.searchsorted(rows, np.arange(queries + 1)).astype(np.int64)
+        return cls(queries, keys, indptr, starts, bounds[1::2] - rows * (keys + 1))
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        """All rows on one line, keys + 1 apart so that rows never touch, as `intervals` boundaries."""
+        offset = self._run_rows * (self.keys + 1)
+        bounds = np.empty(2 * self.starts.size, np.int64)
+        np.add(self.starts, offset, out=bounds[::2])
+        np.add(self.stops, offset, out=bounds[1::2])
+        return bounds
+
+    @property
+    def _run_rows(self) -> np.ndarray:
+        return np.repeat(np.arange(self.queries, dtype=np.int64), np.diff(self.indptr))
+
+    # ----------------------------------------------------------------- reading
+
+    def __repr__(self) -> str:
+        return f"Neighborhoods(queries={self.queries}, keys={self.keys}, num_edges={self.num_edges})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Neighborhoods):
+            return NotImplemented
+        return (self.queries, self.keys) == (other.queries, other.keys) and all(
+            np.array_equal(a, b)
+            for a, b in (
+                (self.indptr, other.indptr),
+                (self.starts, other.starts),
+                (self.stops, other.stops),
+            )
+        )
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.queries, self.keys, self._bounds.tobytes()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def num_edges(self) -> int:
+        """How many pairs (i, j) are related: the sum of |N_i|."""
+        return int((self.stops - self.starts).sum())
+
+    @cached_property
+    def degrees(self) -> np.ndarray:
+        """|N_i| for each query, int64."""
+        total = np.concatenate([[0], np.cumsum(self.stops - self.starts)])
+        return total[self.indptr[1:]] - total[self.indptr[:-1]]
+
+    @property
+    def density(self) -> float:
+        """num_edges / (queries * keys), 0.0 when there are no pairs."""
+        pairs = self.queries * self.keys
+        return self.num_edges / pairs if pairs else 0.0
+
+    def empty_queries(self) -> np.ndarray:
+        """The queries that read nothing: their output and gradient are zero.
+
+        >>> Neighborhoods.from_edges(3, 3, [(1, 1)]).empty_queries()
+        array([0, 2])
+        """
+        return np.flatnonzero(np.diff(self.indptr) == 0)
+
+    def edges(self) -> np.ndarray:
+        """All pairs (query, key), sorted, as an int64 array of shape (num_edges, 2)."""
+        lengths = self.stops - self.starts
+        return np.stack([np.repeat(self._run_rows, lengths), intervals.expand(self.starts, lengths)], axis=1)
+
+    def dense(self) -> np.ndarray:
+        """The boolean matrix of shape (queries, keys); the only method that costs queries * keys."""
+        change = np.zeros((self.queries, self.keys + 1), np.int8)
+        rows = self._run_rows
+        change[rows, self.starts] = 1
+        change[rows, self.stops] = -1
+        return np.cumsum(change, axis=1, dtype=np.int8)[:, :-1].astype(bool)
+
+    def row(self, query: int) -> list[tuple[int, int]]:
+        """The runs [start, stop) of one query.
+
+        >>> Neighborhoods.from_edges(1, 5, [(0, 0), (0, 1), (0, 4)]).row(0)
+        [(0, 2), (4, 5)]
+        """
+        span = slice(self.indptr[query], self.indptr[query + 1])
+        return list(zip(self.starts[span].tolist(), self.stops[span].tolist(), strict=True))
+
+    def contains(self, i: Any, j: Any) -> Any:
+        """Elementwise: does query i read key j? Indices outside the sizes give False. NumPy or torch.
+
+        >>> Neighborhoods.from_edges(2, 2, [(0, 1)]).contains(0, np.array([0, 1, 7]))
+        array([False,  True, False])
+        """
+        i, j = indices(i, j)
+        within = (i >= 0) & (i < self.queries) & (j >= 0) & (j < self.keys)
+        if self.starts.size == 0:
+            return within & (j < 0)
+        i = where(within, i, i * 0)
+        # Branch-free binary search, the same number of steps for every pair: it also runs under vmap.
+        first = take(self.indptr, i)
+        low, high = first, take(self.indptr, i + 1)
+        for _ in range(int(np.diff(self.indptr).max()).bit_length()):
+            middle = (low + high) // 2
+            open_ = low < high
+            starts_before = open_ & (take(self.starts, where(open_, middle, middle * 0)) <= j)
+            low = where(starts_before, middle + 1, low)
+            high = where(open_ & ~starts_before, middle, high)
+        found = within & (low > first)
+        return found & (j < take(self.stops, where(found, low - 1, low * 0)))
+
+    # ---------------------------------------------------------- set operations
+
+    def _with(self, other: Neighborhoods, operation: Any) -> Neighborhoods:
+        self._same_sizes(other)
+        return self._from_bounds(self.queries, self.keys, operation(self._bounds, other._bounds))
+
+    def _same_sizes(self, other: Neighborhoods) -> None:
+        if (self.queries, self.keys) != (other.queries, other.keys):
+            raise SizeError(
+                f"neighborhoods of {self.queries} queries x {self.keys} keys and of "
+                f"{other.queries} queries x {other.keys} keys cannot be combined"
+            )
+
+    def __and__(self, other: Neighborhoods) -> Neighborhoods:
+        return self._with(other, intervals.intersection)
+
+    def __or__(self, other: Neighborhoods) -> Neighborhoods:
+        return self._with(other, intervals.union)
+
+    def __sub__(self, other: Neighborhoods) -> Neighborhoods:
+        return self._with(other, intervals.difference)
+
+    def __xor__(self, other: Neighborhoods) -> Neighborhoods:
+        return self._with(other, intervals.symmetric_difference)
+
+    def __invert__(self) -> Neighborhoods:
+        rows = np.arange(self.queries, dtype=np.int64)
+        everything = Neighborhoods.from_bands(self.keys, rows * 0, rows * 0 + self.keys)
+        return everything - self
+
+    def __le__(self, other: Neighborhoods) -> bool:
+        """Inclusion: every edge of self is an edge of other."""
+        return (self - other).starts.size == 0
+
+    def __lt__(self, other: Neighborhoods) -> bool:
+        return self <= other and self != other
+
+    def __ge__(self, other: Neighborhoods) -> bool:
+        return other <= self
+
+    def __gt__(self, other: Neighborhoods) -> bool:
+        return other < self
+
+    # --------------------------------------------------- reshaping and products
+
+    @cached_property
+    def T(self) -> Neighborhoods:
+        """The transpose {(j, i) : (i, j) in R}, at a cost proportional to its own runs.
+
+        Column j changes between rows i - 1 and i exactly where row i differs from row i - 1.
+        """
+        shift = self.keys + 1
+        change = intervals.symmetric_difference(self._bounds, self._bounds + shift)
+        lengths = change[1::2] - change[::2]
+        rows, columns = np.divmod(intervals.expand(change[::2], lengths), shift)
+        order = np.argsort(columns, kind="stable")
+        rows, columns = rows[order], columns[order]
+        indptr = np.searchsorted(columns[::2], np.arange(self.keys + 1)).astype(np.int64)
+        return Neighborhoods(self.keys, self.queries, indptr, rows[::2].copy(), rows[1::2].copy())
+
+    def restrict(self, queries: Any = None, keys: Any = None) -> Neighborhoods:
+        """The rows `queries` (any indices, any order) and the columns `keys` (increasing), renumbered.
+
+        >>> a = Neighborhoods.from_edges(3, 3, [(0, 0), (1, 0), (1, 1), (2, 2)])
+        >>> a.restrict(queries=[2, 1], keys=[1, 2]).edges().tolist()
+        [[0, 1], [1, 0]]
+        """
+        result = self
+        if queries is not None:
+            rows = _index_array(queries, self.queries, "queries")
+            counts = np.diff(self.indptr)[rows]
+            runs = intervals.expand(self.indptr[rows], counts)
+            indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            result = Neighborhoods(rows.size, self.keys, indptr, self.starts[runs], self.stops[runs])
+        if keys is not None:
+            columns = _index_array(keys, self.keys, "keys")
+            if (columns[1:] <= columns[:-1]).any():
+                raise ParameterError("restrict(keys=...) takes strictly increasing keys; use permute to reorder")
+            starts, stops = (np.searchsorted(columns, ends) for ends in (result.starts, result.stops))
+            result = Neighborhoods.from_runs(result.queries, columns.size, result._run_rows, starts, stops)
+        return result
+
+    def permute(self, queries: Any, keys: Any = None) -> Neighborhoods:
+        """Relabel: query i becomes queries[i], key j becomes keys[j] (the same permutation if not given).
+
+        (pi R) = {(pi i, pi j) : (i, j) in R}, so `a.permute(pi) == a` iff pi is an automorphism.
+
+        >>> Neighborhoods.from_edges(2, 2, [(0, 1)]).permute([1, 0]).edges().tolist()
+        [[1, 0]]
+        """
+        tau = _permutation(queries, self.queries, "queries")
+        sigma = _permutation(queries if keys is None else keys, self.keys, "keys")
+        edges = self.edges()
+        return Neighborhoods.from_edges(
+            self.queries, self.keys, np.stack([tau[edges[:, 0]], sigma[edges[:, 1]]], axis=1)
+        )
+
+    def compose(self, other: Neighborhoods) -> Neighborhoods:
+        """Two steps: {(i, k) : (i, j) in self and (j, k) in other for some j}.
+
+        Every run of self is covered by two blocks of 2^t rows of other; unions of 2^t consecutive rows are
+        built by doubling, so a window composed with a window never expands into edges.
+
+        >>> one_back = Neighborhoods.from_edges(4, 4, [(1, 0), (2, 1), (3, 2)])
+        >>> one_back.compose(one_back).edges().tolist()
+        [[2, 0], [3, 1]]
+        """
+        if self.keys != other.queries:
+            raise SizeError(
+                f"cannot compose: the first has {self.keys} keys, the second {other.queries} queries"
+            )
+        lengths = self.stops - self.starts
+        rows = self._run_rows
+        levels = np.frexp(lengths.astype(np.float64))[1] - 1  # floor(log2(length)), exact below 2^53
+        block, span = other, 1
+        pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for level in range(int(levels.max(initial=-1)) + 1):
+            here = levels == level
+            if here.any():
+                first = np.concatenate([self.starts[here], self.stops[here] - span])
+                counts = np.diff(block.indptr)[first]
+                runs = intervals.expand(block.indptr[first], counts)
+                pieces.append(
+                    (np.repeat(np.tile(rows[here], 2), counts), block.starts[runs], block.stops[runs])
+                )
+            if level < levels.max():
+                tail = np.arange(span, block.queries)
+                block = block.restrict(np.arange(block.queries - span)) | block.restrict(tail)
+                span *= 2
+        if not pieces:
+            pieces = [(np.empty(0, np.int64),) * 3]
+        runs_of = [np.concatenate(columns) for columns in zip(*pieces, strict=True)]
+        return Neighborhoods.from_runs(self.queries, other.keys, *runs_of)
+
+    def tiles(self, size: int = 64) -> Tiles:
+        """The size x size tiles that are not empty: full, or partial with their bits. See `Tiles`."""
+        from erlangen.relations.tiles import tile
+
+        return tile(self, size)
+
+
+def edge_array(edges: Any) -> np.ndarray:
+    """Pairs (query, key) as an int64 array of shape (edges, 2), with a clear error for anything else."""
+    pairs = to_numpy(edges if hasattr(edges, "__array__") else list(edges))
+    if pairs.size == 0:
+        return np.empty((0, 2), np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ParameterError(
+            f"edges must be pairs (query, key), shape (edges, 2); got an array of shape {pairs.shape}"
+        )
+    if not np.issubdtype(pairs.dtype, np.integer):
+        raise ParameterError(f"edges must be integers, got {pairs.dtype}")
+    if pairs.dtype == np.uint64 and pairs.max() > np.iinfo(np.int64).max:
+        raise ParameterError(f"edge index {pairs.max()} does not fit into 64 bits")
+    return pairs.astype(np.int64)
+
+
+def _outside(values: np.ndarray, bound: int) -> int:
+    return int(values[(values < 0) | (values >= bound)][0])
+
+
+def _index_array(values: Any, bound: int, what: str) -> np.ndarray:
+    if isinstance(values, slice):
+        values = np.arange(*values.indices(bound))
+    array = to_numpy(values)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype == bool or not np.issubdtype(array.dtype, np.integer) or array.ndim != 1:
+        raise ParameterError(f"restrict({what}=...) takes a list of indices, got {values!r}")
+    array = array.astype(np.int64)
+    if array.min() < 0 or array.max() >= bound:
+        raise SizeError(f"restrict({what}=...) names index {_outside(array, bound)} of {bound} {what}")
+    return array
+
+
+def _permutation(values: Any, bound: int, what: str) -> np.ndarray:
+    array = to_numpy(values)
+    if array.shape != (bound,) or not np.array_equal(np.sort(array), np.arange(bound)):
+        raise ParameterError(f"permute({what}=...) needs a permutation of 0..{bound - 1}")
+    return array.astype(np.int64)

@@ -1,0 +1,391 @@
+"""The operators of the algebra. The functions simplify; the classes are the nodes that remain."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, final
+
+from erlangen.relations import simplify, sizes
+from erlangen.relations.graphs import FromMask, Graph
+from erlangen.relations.grids import Grid
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.orders import Empty, Full, Identity
+from erlangen.relations.partitions import Blocks, Documents, Global
+from erlangen.relations.relation import Relation, Site, need_joint, need_keys
+from erlangen.relations.windows import Dilated, Ring, Window
+
+# How tightly each operator binds in Python, loosest first; `repr` sets parentheses by it.
+_UNION, _INTERSECTION, _COMPOSITION, _COMPLEMENT, _POWER, _ATOM = range(6)
+
+
+def _level(relation: Relation) -> int:
+    return relation._level if isinstance(relation, Node) else _ATOM
+
+
+def _show(relation: Relation, level: int) -> str:
+    return repr(relation) if _level(relation) >= level else f"({relation!r})"
+
+
+class Node(Relation):
+    """A relation made from others. Equality and hash are those of `_key`."""
+
+    _level: int = _ATOM
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[Relation, ...]:
+        """The relations this one is made from."""
+
+    @property
+    def _key(self) -> Any:
+        return self.operands
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, Node) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._key))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    def _require(self, site: Site) -> None:
+        for operand in self.operands:
+            operand._require(site)
+
+    @property
+    def data_dependent(self) -> bool:
+        return any(operand.data_dependent for operand in self.operands)
+
+
+class _Nary(Node):
+    """Intersection and union: the order in which operands were written is kept, but does not count."""
+
+    _symbol: str
+    __slots__ = ("_operands",)
+
+    def __init__(self, operands: tuple[Relation, ...]) -> None:
+        object.__setattr__(self, "_operands", operands)
+
+    @property
+    def operands(self) -> tuple[Relation, ...]:
+        return self._operands
+
+    @property
+    def _key(self) -> Any:
+        return frozenset(self.operands)
+
+    def __repr__(self) -> str:
+        return f" {self._symbol} ".join(_show(operand, self._level + 1) for operand in self.operands)
+
+
+@final
+class Intersection(_Nary):
+    """a & b: pairs in every operand."""
+
+    _level, _symbol = _INTERSECTION, "&"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        return reduce(lambda a, b: a & b, (operand._bind(site) for operand in self.operands))
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return reduce(lambda a, b: a & b, (operand._holds(i, j, keys) for operand in self.operands))
+
+
+@final
+class Union(_Nary):
+    """a | b: pairs in some operand."""
+
+    _level, _symbol = _UNION, "|"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        return reduce(lambda a, b: a | b, (operand._bind(site) for operand in self.operands))
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return reduce(lambda a, b: a | b, (operand._holds(i, j, keys) for operand in self.operands))
+
+
+class _Unary(Node):
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Relation) -> None:
+        object.__setattr__(self, "_inner", inner)
+
+    @property
+    def operands(self) -> tuple[Relation, ...]:
+        return (self._inner,)
+
+
+@final
+class Complement(_Unary):
+    """~a: pairs not in a."""
+
+    _level = _COMPLEMENT
+
+    def __repr__(self) -> str:
+        return f"~{_show(self._inner, _COMPLEMENT)}"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        return ~self._inner._bind(site)
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return ~self._inner._holds(i, j, keys)
+
+
+class _Joint(Node):
+    """Operators that walk through the sequence: queries must sit at positions of keys."""
+
+    def _require(self, site: Site) -> None:
+        need_joint(self, site)
+        for operand in self.operands:
+            operand._require(site.everywhere())
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return self.on(need_keys(self, keys)).contains(i, j)
+
+
+@final
+class Transpose(_Joint, _Unary):
+    """a.T: (i, j) such that (j, i) is in a."""
+
+    def __repr__(self) -> str:
+        return f"{_show(self._inner, _ATOM)}.T"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        return self._inner._bind(site.everywhere()).T.restrict(site.positions)
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return self._inner._holds(j, i, keys)
+
+
+@final
+class Composition(_Joint):
+    """a @ b @ ...: which keys are reached by one step of each, in this order."""
+
+    _level = _COMPOSITION
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: tuple[Relation, ...]) -> None:
+        object.__setattr__(self, "_steps", steps)
+
+    @property
+    def operands(self) -> tuple[Relation, ...]:
+        return self._steps
+
+    def __repr__(self) -> str:
+        return " @ ".join(_show(step, _COMPOSITION + 1) for step in self._steps)
+
+    def _require(self, site: Site) -> None:
+        need_joint(self, site)
+        self._steps[0]._require(site)
+        for step in self._steps[1:]:
+            step._require(site.everywhere())
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        first, *rest = self._steps
+        return reduce(lambda a, step: a.compose(step._bind(site.everywhere())), rest, first._bind(site))
+
+
+@final
+class Power(_Joint):
+    """a ** p: exactly p steps of a."""
+
+    _level = _POWER
+    __slots__ = ("_base", "_exponent")
+
+    def __init__(self, base: Relation, exponent: int) -> None:
+        object.__setattr__(self, "_base", base)
+        object.__setattr__(self, "_exponent", exponent)
+
+    @property
+    def operands(self) -> tuple[Relation, ...]:
+        return (self._base,)
+
+    @property
+    def _key(self) -> Any:
+        return self._base, self._exponent
+
+    def __repr__(self) -> str:
+        return f"{_show(self._base, _ATOM)} ** {self._exponent}"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        square, exponent = self._base._bind(site.everywhere()), self._exponent
+        result = Identity()._bind(site)
+        while exponent:
+            if exponent & 1:
+                result = result.compose(square)
+            exponent >>= 1
+            if exponent:
+                square = square.compose(square)
+        return result
+
+
+@final
+class Closure(_Joint, _Unary):
+    """a.closure(): one or more steps of a."""
+
+    def __repr__(self) -> str:
+        return f"{_show(self._inner, _ATOM)}.closure()"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        reached = self._inner._bind(site.everywhere())
+        while (further := reached | reached.compose(reached)) != reached:
+            reached = further
+        return reached.restrict(site.positions)
+
+
+# ------------------------------------------------------------- simplifying constructors
+
+
+def intersection(*relations: Relation) -> Relation:
+    """a & b & ..., simplified.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Causal() & Causal(), Causal() & Full(), Causal() & ~Causal()
+    (Causal(), Causal(), Empty())
+    """
+    return _lattice(relations, Intersection, Union, unit=Full(), zero=Empty(), rule=simplify.meet)
+
+
+def union(*relations: Relation) -> Relation:
+    """a | b | ..., simplified.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Causal() | Window(lookback=3), Causal() | ~Causal()
+    (Causal(), Full())
+    """
+    return _lattice(relations, Union, Intersection, unit=Empty(), zero=Full(), rule=simplify.join)
+
+
+def _lattice(
+    relations: tuple[Relation, ...],
+    node: type[_Nary],
+    dual: type[_Nary],
+    *,
+    unit: Relation,
+    zero: Relation,
+    rule: Callable[[Relation, Relation], Relation | None],
+) -> Relation:
+    waiting = [part for r in reversed(relations) for part in reversed(r.operands if type(r) is node else (r,))]
+    kept: list[Relation] = []
+    while waiting:
+        part = waiting.pop()
+        if part == zero or complement(part) in kept:
+            return zero
+        if part == unit:
+            continue
+        for index, other in enumerate(kept):
+            merged = rule(other, part)
+            if merged is not None:
+                del kept[index]
+                waiting.append(merged)
+                break
+        else:
+            kept.append(part)
+    # Absorption: a & (a | b) = a.
+    kept = [p for p in kept if not (type(p) is dual and any(o in kept for o in p.operands))]
+    return node(tuple(kept)) if len(kept) > 1 else kept[0] if kept else unit
+
+
+def complement(relation: Relation) -> Relation:
+    """~a, simplified.
+
+    >>> from erlangen.relations import Causal
+    >>> ~~Causal(), ~Full()
+    (Causal(), Empty())
+    """
+    if isinstance(relation, Complement):
+        return relation._inner
+    if isinstance(relation, Full):
+        return Empty()
+    return Full() if isinstance(relation, Empty) else Complement(relation)
+
+
+def composition(first: Relation, second: Relation) -> Relation:
+    """a @ b, simplified.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Window(lookback=2) @ Window(lookback=3), Causal() @ Causal()
+    (Window(lookback=5), Causal())
+    """
+    steps = [
+        step for r in (first, second) for step in (r.operands if isinstance(r, Composition) else (r,))
+    ]
+    kept = steps[:1]
+    for step in steps[1:]:
+        merged = simplify.compose(kept[-1], step)
+        if merged is None:
+            kept.append(step)
+        else:
+            kept[-1] = merged
+    return Composition(tuple(kept)) if len(kept) > 1 else kept[0]
+
+
+def power(base: Relation, exponent: int) -> Relation:
+    """a ** p, simplified; a ** 0 is the identity.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Window(lookback=2) ** 5, Causal() ** 7
+    (Window(lookback=10), Causal())
+    """
+    exponent = sizes.count(exponent, "the exponent of **")
+    if exponent == 0:
+        return Identity()
+    if exponent == 1 or isinstance(base, (*simplify.PREORDERS, Empty)):
+        return base
+    if isinstance(base, Window):
+        return Window(base.lookback * exponent, base.lookahead * exponent)
+    if isinstance(base, Power):
+        return Power(base._base, base._exponent * exponent)
+    return Power(base, exponent)
+
+
+def closure(relation: Relation) -> Relation:
+    """a.closure(), simplified.
+
+    >>> from erlangen.relations import Window
+    >>> Window(lookback=1).closure(), Window(lookback=1, lookahead=1).closure()
+    (Causal(), Full())
+    """
+    if isinstance(relation, Closure):
+        return relation
+    simple = simplify.close(relation)
+    return Closure(relation) if simple is None else simple
+
+
+def transpose(relation: Relation) -> Relation:
+    """a.T, pushed down to the leaves, where most relations know their own.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Window(lookback=3, lookahead=1).T, (Causal() @ Dilated(2)).T, Causal().T.T
+    (Window(lookback=1, lookahead=3), Dilated(step=2) @ Causal().T, Causal())
+    """
+    match relation:
+        case Transpose():
+            return relation._inner
+        case Full() | Empty() | Identity() | Blocks() | Documents() | Dilated() | Grid():
+            return relation
+        case Window():
+            return Window(relation.lookahead, relation.lookback)
+        case Ring():
+            return Ring(relation.lookahead, relation.lookback)
+        case Global():
+            return Global(keys=relation.queries, queries=relation.keys)
+        case Graph() | FromMask():
+            return relation._transposed()
+        case Intersection():
+            return intersection(*map(transpose, relation.operands))
+        case Union():
+            return union(*map(transpose, relation.operands))
+        case Complement():
+            return complement(transpose(relation._inner))
+        case Composition():
+            return reduce(composition, map(transpose, reversed(relation.operands)))
+        case Power():
+            return power(transpose(relation._base), relation._exponent)
+        case Closure():
+            return closure(transpose(relation._inner))
+        case _:
+            return Transpose(relation)

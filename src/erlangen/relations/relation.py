@@ -1,0 +1,222 @@
+"""The relation: a symbolic, size-free value that says which keys each query reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from erlangen.errors import DataError, ParameterError, SizeError
+from erlangen.relations import sizes
+from erlangen.relations.lookup import indices
+from erlangen.relations.neighborhoods import Neighborhoods
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Where a relation is bound: the positions of the queries, the number of keys, and their vectors if any."""
+
+    positions: np.ndarray
+    keys: int
+    query_vectors: Any = None
+    key_vectors: Any = None
+
+    def everywhere(self) -> Site:
+        """The same keys, with a query at every key's position."""
+        return Site(np.arange(self.keys, dtype=np.int64), self.keys)
+
+
+class Relation(ABC):
+    """Which keys a query may read: (i, j) in R means that query i reads key j.
+
+    A relation is a value: frozen, hashable, and `eval(repr(r)) == r`. Relations combine by
+
+    ============== ==========================================================================
+    `a & b`        both: the intersection
+    `a | b`        either: the union
+    `~a`           the complement
+    `a - b`        a without b
+    `a @ b`        two steps: i reads k when i reads some j by a, and j reads k by b
+    `a ** p`       p steps
+    `a.T`          the transpose: j reads i when i reads j
+    `a.reach(L)`   what L layers with residuals read: (a | Identity()) ** L
+    `a.closure()`  any number of steps, at least one: the transitive closure
+    ============== ==========================================================================
+
+    Results are simplified, and `==` compares the simplified structure. Whether two relations are the same
+    *set of pairs* is a question at a size: `a.on(n) == b.on(n)`, and inclusion is `a.on(n) <= b.on(n)`.
+
+    **Positions.** Keys sit at positions 0 .. keys - 1, and the queries at the *last* positions: query i of
+    `on(queries, keys)` is at position keys - queries + i. With fewer queries than keys this is decoding
+    behind a cache. Libraries disagree here (`is_causal` in SDPA puts query 0 at position 0).
+
+    >>> from erlangen.relations import Causal, Global, Window
+    >>> relation = Causal() & Window(lookback=2, lookahead=1) | Global(keys=[0])
+    >>> relation
+    Window(lookback=2) | Global(keys=range(0, 1))
+    >>> relation.on(5).dense().astype(int).tolist()
+    [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 0, 1, 1, 1]]
+    >>> Causal().on(queries=1, keys=4).num_edges
+    4
+    """
+
+    # ------------------------------------------------- what each relation says
+
+    @abstractmethod
+    def _bind(self, site: Site) -> Neighborhoods:
+        """The neighborhoods at a site; `_require` has passed."""
+
+    @abstractmethod
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        """Whether position i reads position j, elementwise; index arrays are NumPy or torch."""
+
+    def _require(self, site: Site) -> None:
+        """Raise `SizeError` or `DataError` when the relation cannot be bound at this site."""
+
+    # ----------------------------------------------------------------- binding
+
+    def on(self, queries: Any, keys: Any = None) -> Neighborhoods:
+        """Bind to a number of queries and keys (as many keys as queries if not given).
+
+        Either may be an array of vectors, shape (length, dim), instead of a number: a data-dependent
+        relation such as `Nearest` needs them; for the others only their length counts.
+
+        >>> from erlangen.relations import Identity
+        >>> Identity().on(3)
+        Neighborhoods(queries=3, keys=3, num_edges=3)
+        """
+        queries, query_vectors = _size_or_vectors(queries, "queries")
+        keys, key_vectors = (queries, query_vectors) if keys is None else _size_or_vectors(keys, "keys")
+        site = Site(np.arange(keys - queries, keys, dtype=np.int64), keys, query_vectors, key_vectors)
+        self._require(site)
+        return self._bind(site)
+
+    def rows(self, positions: Any, keys: int) -> Neighborhoods:
+        """The neighborhoods of the queries at the given positions only, among `keys` keys.
+
+        Costs what these rows cost: one row of a window over a million keys is one run.
+
+        >>> from erlangen.relations import Window
+        >>> Window(lookback=2).rows([7], keys=1_000_000).row(0)
+        [(5, 8)]
+        """
+        array = np.asarray(positions)
+        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+            raise ParameterError(f"positions must be a list of integers, got {positions!r}")
+        site = Site(array.astype(np.int64), sizes.size(keys, "keys"))
+        self._require(site)
+        return self._bind(site)
+
+    def holds(self, i: Any, j: Any, keys: int | None = None) -> Any:
+        """Does the query at position i read key j? Elementwise on integers, NumPy arrays or torch tensors.
+
+        `keys` is needed only where the number of keys matters (a ring, a composition). A `mask_mod` of
+        FlexAttention is `lambda b, h, i, j: relation.holds(i, j)`.
+
+        >>> from erlangen.relations import Causal
+        >>> Causal().holds(np.array([[0], [1]]), np.array([0, 1])).tolist()
+        [[True, False], [True, True]]
+        """
+        i, j = indices(i, j)
+        return self._holds(i, j, None if keys is None else sizes.size(keys, "keys"))
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether the neighborhoods depend on the data, not on sizes alone."""
+        return False
+
+    # --------------------------------------------------------------- operators
+
+    def __and__(self, other: Relation) -> Relation:
+        return _operators().intersection(self, other) if isinstance(other, Relation) else NotImplemented
+
+    def __or__(self, other: Relation) -> Relation:
+        return _operators().union(self, other) if isinstance(other, Relation) else NotImplemented
+
+    def __invert__(self) -> Relation:
+        return _operators().complement(self)
+
+    def __sub__(self, other: Relation) -> Relation:
+        return self & ~other if isinstance(other, Relation) else NotImplemented
+
+    def __matmul__(self, other: Relation) -> Relation:
+        return _operators().composition(self, other) if isinstance(other, Relation) else NotImplemented
+
+    def __pow__(self, exponent: int) -> Relation:
+        return _operators().power(self, exponent)
+
+    @property
+    def T(self) -> Relation:
+        """The transpose {(j, i) : (i, j) in R}."""
+        return _operators().transpose(self)
+
+    def reach(self, layers: int) -> Relation:
+        """The receptive field of `layers` layers with residuals: (R | Identity()) ** layers.
+
+        A receptive field is not a symmetry: a stack keeps the intersection of its layers' groups, which may
+        be smaller than the group of what it reaches.
+
+        >>> from erlangen.relations import Window
+        >>> Window(lookback=3).reach(4)
+        Window(lookback=12)
+        """
+        from erlangen.relations.orders import Identity
+
+        return (self | Identity()) ** layers
+
+    def closure(self) -> Relation:
+        """Everything reachable in one or more steps: the transitive closure.
+
+        >>> from erlangen.relations import Causal
+        >>> Causal().closure()
+        Causal()
+        """
+        return _operators().closure(self)
+
+    def __le__(self, other: object) -> bool:
+        raise TypeError(f"inclusion is decided at a size: write ({self}).on(n) <= ({other}).on(n)")
+
+    __lt__ = __ge__ = __gt__ = __le__
+
+
+def _operators() -> Any:
+    from erlangen.relations import operators  # operators builds on Relation
+
+    return operators
+
+
+def _size_or_vectors(value: Any, what: str) -> tuple[int, Any]:
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) == 0:
+        return sizes.size(value, what), None
+    if len(shape) != 2:
+        raise SizeError(f"{what} must be a number or vectors of shape ({what}, dim), got shape {tuple(shape)}")
+    return sizes.size(shape[0], what), value
+
+
+def need_keys(relation: Relation, keys: int | None) -> int:
+    """`keys`, or a clear error when a relation's `holds` depends on their number."""
+    if keys is None:
+        raise SizeError(f"{relation} depends on the number of keys: pass holds(i, j, keys=...)")
+    return keys
+
+
+def need_joint(relation: Relation, site: Site) -> None:
+    """Raise unless every query sits at the position of a key, as compositions and transposes require."""
+    positions = site.positions
+    if positions.size and (positions.min() < 0 or positions.max() >= site.keys):
+        raise SizeError(
+            f"{relation} relates positions of one sequence, so it needs at most as many queries as keys; "
+            f"it was bound to {positions.size} queries and {site.keys} keys"
+        )
+
+
+def need_vectors(relation: Relation, site: Site) -> tuple[Any, Any]:
+    """The vectors of a site, or a clear error when a data-dependent relation is bound without them."""
+    if site.query_vectors is None or site.key_vectors is None:
+        raise DataError(
+            f"{relation} depends on the data: bind it to vectors, on(queries, keys) with shapes (length, dim)"
+        )
+    return site.query_vectors, site.key_vectors

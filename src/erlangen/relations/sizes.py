@@ -1,0 +1,53 @@
+"""Validation of the integers that relations are made of."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from erlangen.errors import ParameterError, SizeError
+
+MAX_SIZE = 2**31 - 2
+"""Largest number of queries or keys: a pair of positions then always fits into 64 bits."""
+
+
+def count(value: Any, what: str, *, least: int = 0) -> int:
+    """`value` as a Python integer >= `least`; `what` names it in the error.
+
+    >>> count(3, "Window(lookback=...)")
+    3
+    >>> count(-1, "Window(lookback=...)")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: Window(lookback=...) must be an integer >= 0, got -1
+    """
+    if isinstance(value, (bool, np.bool_)):
+        raise ParameterError(f"{what} must be an integer >= {least}, got {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ParameterError(f"{what} must be an integer >= {least}, got {value!r}") from None
+    if number < least:
+        raise ParameterError(f"{what} must be an integer >= {least}, got {number}")
+    return number
+
+
+def size(value: Any, what: str) -> int:
+    """`value` as a number of queries or keys, 0 <= value <= MAX_SIZE.
+
+    >>> size(10**12, "keys")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: keys = 1000000000000 is beyond the largest size 2147483646
+    """
+    number = count(value, what)
+    if number > MAX_SIZE:
+        raise SizeError(f"{what} = {number} is beyond the largest size {MAX_SIZE}")
+    return number
+
+
+def clamp(value: int) -> int:
+    """`value` cut to where it no longer matters for any size, so that NumPy arithmetic cannot overflow."""
+    return min(value, MAX_SIZE + 1)

@@ -1,0 +1,107 @@
+"""Relations of distance: windows, rings, dilation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from erlangen.relations import sizes
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.relation import Relation, Site, need_keys
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Window(Relation):
+    """A band around the diagonal: -lookahead <= i - j <= lookback.
+
+    `Window(lookback=p)` reads p previous positions and itself, min(i, p) + 1 keys: strided attention with
+    k = p (Definition 8). The paper's code counts keys instead: its `stride` is `lookback + 1`.
+
+    >>> Window(lookback=1).on(3).dense().astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    >>> Window(lookback=2, lookahead=1) & Window(lookback=1, lookahead=5)
+    Window(lookback=1, lookahead=1)
+    """
+
+    lookback: int
+    lookahead: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lookback", sizes.count(self.lookback, "Window(lookback)"))
+        object.__setattr__(self, "lookahead", sizes.count(self.lookahead, "Window(lookahead)"))
+
+    def __repr__(self) -> str:
+        ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
+        return f"Window(lookback={self.lookback}{ahead})"
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        back, ahead = sizes.clamp(self.lookback), sizes.clamp(self.lookahead)
+        return Neighborhoods.from_bands(site.keys, site.positions - back, site.positions + (ahead + 1))
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return (i - j <= sizes.clamp(self.lookback)) & (j - i <= sizes.clamp(self.lookahead))
+
+
+@final
+@dataclass(frozen=True)
+class Ring(Relation):
+    """A window on a circle of n positions: (i - j) mod n <= lookback or (j - i) mod n <= lookahead.
+
+    >>> Ring(lookback=1, lookahead=0).on(4).dense().astype(int).tolist()
+    [[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    """
+
+    lookback: int
+    lookahead: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lookback", sizes.count(self.lookback, "Ring(lookback)"))
+        object.__setattr__(self, "lookahead", sizes.count(self.lookahead, "Ring(lookahead)"))
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        n, count = site.keys, site.positions.size
+        if n == 0 or self.lookback + self.lookahead + 1 >= n:
+            return Neighborhoods.from_bands(n, np.zeros(count, np.int64), np.full(count, n))
+        center = site.positions % n
+        low, high = center - self.lookback, center + self.lookahead + 1
+        # Once around and shifted a whole circle both ways: of the three copies, those inside [0, n) remain.
+        rows = np.tile(np.arange(count, dtype=np.int64), 3)
+        starts = np.concatenate([low - n, low, low + n]).clip(0, n)
+        stops = np.concatenate([high - n, high, high + n]).clip(0, n)
+        return Neighborhoods.from_runs(count, n, rows, starts, np.maximum(starts, stops))
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        n = max(need_keys(self, keys), 1)
+        return ((i - j) % n <= sizes.clamp(self.lookback)) | ((j - i) % n <= sizes.clamp(self.lookahead))
+
+
+@final
+@dataclass(frozen=True)
+class Dilated(Relation):
+    """Every step-th position, both ways: (i - j) mod step = 0. The second head of Sparse Transformers.
+
+    `Causal() & Dilated(step)` reads i, i - step, i - 2 step, ...
+
+    >>> (Dilated(2)).on(4).dense().astype(int).tolist()
+    [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
+    """
+
+    step: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", sizes.count(self.step, "Dilated(step)", least=1))
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        step, n, rows = sizes.clamp(self.step), site.keys, site.positions.size
+        first = site.positions % step
+        counts = np.maximum(-((first - n) // step), 0)
+        which = np.repeat(np.arange(rows, dtype=np.int64), counts)
+        before = np.cumsum(counts) - counts
+        starts = first[which] + step * (np.arange(which.size, dtype=np.int64) - before[which])
+        return Neighborhoods.from_runs(rows, n, which, starts, starts + 1)
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return (i - j) % sizes.clamp(self.step) == 0
