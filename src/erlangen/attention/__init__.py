@@ -1,0 +1,6 @@
+"""Attention over a relation, and the plan that says how it is computed."""
+
+from erlangen.attention.attend import attend
+from erlangen.attention.plan import Plan, plan
+
+__all__ = ["Plan", "attend", "plan"]

@@ -1,0 +1,25 @@
+"""Attention layers: the general one and the paper's six."""
+
+from erlangen.nn.attention import Attention
+from erlangen.nn.cache import KVCache
+from erlangen.nn.graph_layer import GraphLayer
+from erlangen.nn.paper import (
+    EncoderDecoderAttention,
+    GraphAttention,
+    MaskedAttention,
+    SelfAttention,
+    SparseAttention,
+    StridedAttention,
+)
+
+__all__ = [
+    "Attention",
+    "EncoderDecoderAttention",
+    "GraphAttention",
+    "GraphLayer",
+    "KVCache",
+    "MaskedAttention",
+    "SelfAttention",
+    "SparseAttention",
+    "StridedAttention",
+]

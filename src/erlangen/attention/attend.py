@@ -1,0 +1,100 @@
+"""Attention over a relation: the one function that every layer calls."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from torch import Tensor
+
+from erlangen.attention.binding import bind
+from erlangen.attention.plan import choose, run
+from erlangen.errors import ParameterError, ShapeError
+from erlangen.relations import Batch, Bindable, Full, Neighborhoods, PerHead, Relation
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    relation: Bindable | Neighborhoods | None = None,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    backend: str | None = None,
+    return_weights: bool = False,
+    return_lse: bool = False,
+) -> Any:
+    """Softmax attention in which query i reads exactly the keys N_i of the relation.
+
+        h_i = sum over j in N_i of alpha_ij v_j,   alpha_i = softmax over N_i of (scale <q_i, k_j>)
+
+    **A query that reads nothing gives zero, with zero gradient**, in every backend.
+
+    Shapes are those of `F.scaled_dot_product_attention`: q (..., heads, queries, dim), k (..., kv heads,
+    keys, dim), v (..., kv heads, keys, value dim). With fewer kv heads than heads, each kv head serves
+    heads / kv heads consecutive heads. `relation` is a relation, a family (`PerHead`, `Batch`: one member
+    per item of the flattened leading dimensions), or neighborhoods; `Full()` if not given. With fewer
+    queries than keys the queries are the last positions.
+
+    `scale` is 1 / sqrt(dim) by default. `dropout` acts on the weights and draws from torch's generator.
+    `backend` forces "reference", "sdpa", "tiles", "edges" or "flex" and never falls back; by default `plan`
+    decides. Returns the output, or a tuple with the weights (..., heads, queries, keys) and the log-sum-exp
+    (..., heads, queries; -inf on empty rows) where asked for, in this order.
+
+    >>> import torch
+    >>> from erlangen.relations import Causal
+    >>> x = torch.ones(1, 3, 4)
+    >>> attend(x, x, torch.arange(3.).reshape(1, 3, 1), Causal())
+    tensor([[[0.0000],
+             [0.5000],
+             [1.0000]]])
+    """
+    relation = Full() if relation is None else relation
+    check(q, k, v, relation)
+    if not 0.0 <= dropout < 1.0:
+        raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
+    lead = q.shape[:-3]
+    q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+    bound = bind(
+        relation,
+        batch=q4.shape[0],
+        heads=q4.shape[1],
+        queries=q4.shape[2],
+        keys=k4.shape[2],
+        vectors=(q4, k4),
+    )
+    chosen = choose(
+        bound, q4, k4, v4, backend=backend, weights=return_weights, lse=return_lse, dropout=dropout
+    )
+    scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
+    out, weights, lse = run(chosen.backend, q4, k4, v4, bound, scale=scale, dropout=dropout)
+    results = [out.reshape(*lead, *out.shape[1:])]
+    if return_weights:
+        assert weights is not None
+        results.append(weights.reshape(*lead, *weights.shape[1:]))
+    if return_lse:
+        assert lse is not None
+        results.append(lse.reshape(*lead, *lse.shape[1:]))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> None:
+    """Raise `ShapeError` unless the tensors fit one another and the relation is one."""
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} over {relation!r}"
+    if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods)):
+        raise ParameterError(
+            f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {type(relation).__name__}"
+        )
+    if min(q.dim(), k.dim(), v.dim()) < 3:
+        raise ShapeError(f"q, k and v need shape (..., heads, length, dim): {shapes}")
+    if q.shape[:-3] != k.shape[:-3] or k.shape[:-1] != v.shape[:-1]:
+        raise ShapeError(f"leading dimensions, kv heads or lengths do not fit: {shapes}")
+    if q.shape[-1] != k.shape[-1]:
+        raise ShapeError(f"queries and keys have different dimensions: {shapes}")
+    if k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]:
+        raise ShapeError(f"the heads of q are not a multiple of those of k: {shapes}")
+    if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
+        raise ShapeError(f"q, k, v need one floating-point type, got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ShapeError(f"q, k, v lie on different devices: {q.device}, {k.device}, {v.device}")

@@ -1,0 +1,173 @@
+"""From a relation and the shapes of a call to the neighborhoods of every batch item and head."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from erlangen.errors import ShapeError, SizeError
+from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead, Relation
+
+CACHE_SIZE = 64
+"""How many bound relations are kept; the least recently used goes first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A relation bound to one call: `distinct[index[b, h]]` are the neighborhoods of item b and head h.
+
+    `index` has shape (batch or 1, heads or 1). Whatever a backend derives (tiles, a transposed index) it
+    keeps in `derived`, so that a training loop pays for it once.
+
+    >>> from erlangen.relations import Causal, Full, PerHead
+    >>> bound = bind(PerHead([Causal(), Full(), Causal()]), batch=2, heads=3, queries=4, keys=4)
+    >>> len(bound.distinct), bound.index.tolist()
+    (2, [[0, 1, 0]])
+    """
+
+    distinct: tuple[Neighborhoods, ...]
+    index: np.ndarray
+    queries: int
+    keys: int
+    _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def derived(self, key: Any, make: Callable[[], Any]) -> Any:
+        """`make()`, computed once for each key; safe to call from several threads."""
+        with self._lock:
+            if key not in self._derived:
+                self._derived[key] = make()
+            return self._derived[key]
+
+    @cached_property
+    def num_edges(self) -> int:
+        """Edges of all distinct neighborhoods, each counted as often as `index` uses it."""
+        edges = np.array([member.num_edges for member in self.distinct], dtype=object)
+        return int(edges[self.index].sum())
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether every query reads every key."""
+        return all(member.num_edges == self.queries * self.keys for member in self.distinct)
+
+    @cached_property
+    def is_causal(self) -> bool:
+        """Whether this is the square relation j <= i, for which SDPA has a fast path of its own."""
+        rows = np.arange(self.queries)
+        return self.queries == self.keys and all(
+            np.array_equal(member.indptr, np.arange(self.queries + 1))
+            and not member.starts.any()
+            and np.array_equal(member.stops, rows + 1)
+            for member in self.distinct
+        )
+
+    @cached_property
+    def has_empty_queries(self) -> bool:
+        """Whether some query reads nothing."""
+        return any(member.empty_queries().size for member in self.distinct)
+
+    def mask(self, device: torch.device | str = "cpu") -> Tensor:
+        """The dense mask, True = may read, of shape (batch or 1, heads or 1, queries, keys)."""
+
+        def make() -> Tensor:
+            stacked = np.stack([member.dense() for member in self.distinct])
+            return torch.from_numpy(stacked[self.index]).to(device)
+
+        return self.derived(("mask", str(device)), make)
+
+    def empty(self, device: torch.device | str = "cpu") -> Tensor:
+        """Which queries read nothing, shape (batch or 1, heads or 1, queries, 1)."""
+
+        def make() -> Tensor:
+            stacked = np.stack([member.degrees == 0 for member in self.distinct])
+            return torch.from_numpy(stacked[self.index][..., None]).to(device)
+
+        return self.derived(("empty", str(device)), make)
+
+
+_cache: OrderedDict[Any, Bound] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+def bind(
+    relation: Bindable | Neighborhoods,
+    *,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    vectors: tuple[Tensor, Tensor] | None = None,
+) -> Bound:
+    """Bind a relation to the shapes of one attention call, from the cache where possible.
+
+    `vectors` are the queries (batch, heads, queries, dim) and keys (batch, kv heads, keys, dim) that a
+    data-dependent relation is bound to; it is bound anew for every call.
+    """
+    if isinstance(relation, Neighborhoods):
+        if (relation.queries, relation.keys) != (queries, keys):
+            raise SizeError(f"{relation} does not fit {queries} queries and {keys} keys")
+        return Bound((relation,), np.zeros((1, 1), np.int64), queries, keys)
+    if relation.data_dependent:
+        return _bind(relation, batch, heads, queries, keys, vectors)
+    if not isinstance(relation, Batch):
+        batch = 1
+    key = (relation, batch, heads, queries, keys)
+    with _cache_lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    bound = _bind(relation, batch, heads, queries, keys, None)
+    with _cache_lock:
+        bound = _cache.setdefault(key, bound)
+        _cache.move_to_end(key)
+        while len(_cache) > CACHE_SIZE:
+            _cache.popitem(last=False)
+    return bound
+
+
+def clear_cache() -> None:
+    """Forget every bound relation."""
+    with _cache_lock:
+        _cache.clear()
+
+
+def _bind(
+    relation: Bindable,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    vectors: tuple[Tensor, Tensor] | None,
+) -> Bound:
+    items = relation.members if isinstance(relation, Batch) else (relation,)
+    if len(items) not in (1, batch):
+        raise ShapeError(f"{relation} has {len(items)} batch items, but the tensors have {batch}")
+    for item in items:
+        if isinstance(item, PerHead) and len(item) != heads:
+            raise ShapeError(f"{item} has {len(item)} heads, but the tensors have {heads}")
+    spread = relation.data_dependent
+    rows = batch if spread else len(items)
+    columns = heads if spread or any(isinstance(item, PerHead) for item in items) else 1
+
+    distinct: dict[Neighborhoods, int] = {}
+    seen: dict[Relation, Neighborhoods] = {}
+    index = np.empty((rows, columns), np.int64)
+    for b in range(rows):
+        item = items[b % len(items)]
+        for h in range(columns):
+            member = item[h] if isinstance(item, PerHead) else item
+            if member.data_dependent and vectors is not None:
+                q, k = vectors
+                neighborhoods = member.on(q[b, h], k[b, h * k.shape[1] // heads])
+            else:
+                neighborhoods = seen.get(member) or seen.setdefault(member, member.on(queries, keys))
+            index[b, h] = distinct.setdefault(neighborhoods, len(distinct))
+    return Bound(tuple(distinct), index, queries, keys)

@@ -1,0 +1,133 @@
+"""The general attention layer (Definition 10): any relation, any number of heads."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from torch import Tensor, nn
+
+from erlangen.attention import attend
+from erlangen.errors import ParameterError, ShapeError
+from erlangen.nn.cache import KVCache, step
+from erlangen.relations import Batch, Bindable, Full, Neighborhoods, PerHead, Relation, sizes
+
+
+class Attention(nn.Module):
+    """Multi-head attention over a relation: h_i is the mean of the values of N_i under the attention weights.
+
+    Per head, h_i = sum over j in N_i of alpha_ij V x_j with alpha_i = softmax over N_i of
+    <Q x_i, K x_j> / sqrt(head dim); the heads are concatenated and projected by `O`. Parameters are the
+    linear maps `Q`, `K`, `V`, `O`.
+
+    - `relation`: any relation or `PerHead` family; a call may pass another (`relation=`), for example a
+      `Batch` of padding lengths or the graph of this instance.
+    - `num_kv_heads`: fewer key/value heads than heads (grouped queries).
+    - `context=` at a call: keys and values come from there (cross-attention); `context_dim` is its width.
+    - `cache=` at a call: decoding; the new positions read the past from a `KVCache` and are added to it.
+    - a query that reads nothing gives the zero vector (before `O`'s bias).
+
+    >>> import torch
+    >>> from erlangen.relations import Causal
+    >>> layer = Attention(8, num_heads=2, relation=Causal())
+    >>> layer(torch.randn(5, 8)).shape, layer(torch.randn(3, 5, 8)).shape
+    (torch.Size([5, 8]), torch.Size([3, 5, 8]))
+    >>> h, weights = layer(torch.randn(3, 5, 8), need_weights=True)
+    >>> weights.shape, bool((weights.sum(-1) - 1).abs().max() < 1e-5)
+    (torch.Size([3, 2, 5, 5]), True)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int = 1,
+        relation: Bindable | None = None,
+        *,
+        num_kv_heads: int | None = None,
+        context_dim: int | None = None,
+        bias: bool = False,
+        dropout: float = 0.0,
+        backend: str | None = None,
+    ) -> None:
+        super().__init__()
+        d_model = sizes.count(d_model, "Attention(d_model)", least=1)
+        num_heads = sizes.count(num_heads, "Attention(num_heads)", least=1)
+        num_kv_heads = (
+            num_heads if num_kv_heads is None else sizes.count(num_kv_heads, "num_kv_heads", least=1)
+        )
+        if d_model % num_heads or num_heads % num_kv_heads:
+            raise ParameterError(
+                f"d_model={d_model} must be a multiple of num_heads={num_heads}, and that of "
+                f"num_kv_heads={num_kv_heads}"
+            )
+        relation = Full() if relation is None else relation
+        if not isinstance(relation, (Relation, PerHead, Batch)):
+            raise ParameterError(f"relation must be a Relation, PerHead or Batch, got {relation!r}")
+        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
+        self.head_dim = d_model // num_heads
+        self.relation = relation
+        self.dropout = dropout
+        self.backend = backend
+        kv_width = num_kv_heads * self.head_dim
+        context_dim = d_model if context_dim is None else context_dim
+        self.Q = nn.Linear(d_model, d_model, bias=bias)
+        self.K = nn.Linear(context_dim, kv_width, bias=bias)
+        self.V = nn.Linear(context_dim, kv_width, bias=bias)
+        self.O = nn.Linear(d_model, d_model, bias=bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.d_model}, num_heads={self.num_heads}, relation={self.relation!r}"
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        relation: Bindable | Neighborhoods | None = None,
+        cache: KVCache | None = None,
+        need_weights: bool = False,
+    ) -> Any:
+        """`x` (n, d_model) or (batch, n, d_model) -> the same shape, or with the weights (batch, heads, n, keys)."""
+        source = x if context is None else context
+        if x.dim() not in (2, 3) or source.dim() != x.dim() or x.shape[-1] != self.d_model:
+            raise ShapeError(
+                f"x must be (n, {self.d_model}) or (batch, n, {self.d_model}) with a context of as many "
+                f"dimensions; got x {tuple(x.shape)}, context {tuple(source.shape)}"
+            )
+        if cache is not None and context is not None:
+            raise ParameterError("a cache holds the layer's own past: give either cache or context")
+        wanted: Any = self.relation if relation is None else relation
+        q = self._heads(self.Q(x), self.num_heads)
+        k = self._heads(self.K(source), self.num_kv_heads)
+        v = self._heads(self.V(source), self.num_kv_heads)
+        if cache is not None:
+            start = cache.position
+            wanted = step(wanted, start, start + x.shape[-2], cache.length)
+            k, v = cache.append(k, v)
+            if isinstance(wanted, Neighborhoods) and not need_weights:
+                wanted, k, v = _trim(wanted, k, v)
+        out = attend(
+            q,
+            k,
+            v,
+            wanted,
+            scale=1 / sqrt(self.head_dim),
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+            return_weights=need_weights,
+        )
+        h, weights = out if need_weights else (out, None)
+        h = self.O(h.transpose(-3, -2).flatten(-2))
+        return (h, weights) if need_weights else h
+
+    def _heads(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)
+
+
+def _trim(rows: Neighborhoods, k: Tensor, v: Tensor) -> tuple[Neighborhoods, Tensor, Tensor]:
+    """Cut off the keys before the first and after the last that any row reads: views, no copies."""
+    if rows.starts.size == 0:
+        return rows, k, v
+    low, high = int(rows.starts.min()), int(rows.stops.max())
+    trimmed = Neighborhoods(rows.queries, high - low, rows.indptr, rows.starts - low, rows.stops - low)
+    return trimmed, k[..., low:high, :], v[..., low:high, :]

@@ -1,0 +1,105 @@
+"""Keys and values of the past, for decoding step by step with any relation."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from erlangen.errors import ShapeError, SizeError
+from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead, Relation, sizes
+
+
+class KVCache:
+    """Keys and values seen so far; grows as a layer is called with `cache=`.
+
+    `length` is the number of positions of the finished sequence. Relations that depend on it (documents,
+    grids, graphs, rings) need it; the others, for which row i never changes as the sequence grows, do not.
+
+    >>> KVCache(length=8).position
+    0
+    """
+
+    def __init__(self, length: int | None = None) -> None:
+        self.length = None if length is None else sizes.size(length, "KVCache(length)")
+        self.position = 0
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add (..., new, dim) keys and values; gives all so far, as views of the store."""
+        stop = self.position + keys.shape[-2]
+        if self.length is not None and stop > self.length:
+            raise SizeError(f"the cache was made for {self.length} positions, and {stop} were given")
+        self._keys = self._store(self._keys, keys, stop)
+        self._values = self._store(self._values, values, stop)
+        self.position = stop
+        return self._keys[..., :stop, :], self._values[..., :stop, :]
+
+    def _store(self, store: Tensor | None, new: Tensor, stop: int) -> Tensor:
+        if store is not None and (store.shape[:-2], store.shape[-1]) != (new.shape[:-2], new.shape[-1]):
+            raise ShapeError(
+                f"the cache holds {tuple(store.shape[:-2])} x {store.shape[-1]}, "
+                f"but {tuple(new.shape[:-2])} x {new.shape[-1]} was given"
+            )
+        if new.requires_grad:  # writing in place would cut the graph
+            return new if store is None else torch.cat([store[..., : self.position, :], new], dim=-2)
+        if store is None or store.shape[-2] < stop:
+            room = self.length if self.length is not None else max(2 * stop, 64)
+            grown = new.new_empty((*new.shape[:-2], room, new.shape[-1]))
+            if store is not None:
+                grown[..., : self.position, :] = store[..., : self.position, :]
+            store = grown
+        store[..., self.position : stop, :] = new
+        return store
+
+
+def step(relation: Bindable, start: int, stop: int, length: int | None) -> Bindable | Neighborhoods:
+    """The rows of positions start .. stop - 1, when keys 0 .. stop - 1 are there.
+
+    These are the rows of the full pass, or the relation cannot be decoded in such steps: a row that reads a
+    key after `stop`, or that would change as the sequence grows, is an error.
+
+    >>> from erlangen.relations import Causal, Full
+    >>> step(Causal(), 3, 4, None).num_edges
+    4
+    >>> step(Full(), 3, 4, None)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: Full() cannot be decoded step by step: position 3 would also read keys that
+    come after position 3; use Full() & Causal(), or give these positions in one step
+    """
+    if isinstance(relation, (PerHead, Batch)):
+        bound = [step(member, start, stop, length) for member in relation.members]
+        return type(relation)([_exactly(b) if isinstance(b, Neighborhoods) else b for b in bound])
+    positions = np.arange(start, stop)
+    if length is not None:
+        rows = relation.rows(positions, length)
+        late = rows.stops > stop
+        if late.any():
+            raise _undecodable(
+                relation, start + int(np.searchsorted(rows.indptr, late.argmax(), "right")) - 1, stop
+            )
+        return Neighborhoods(rows.queries, stop, rows.indptr, rows.starts, rows.stops)
+    rows = relation.rows(positions, stop)
+    grown = relation.rows(positions, stop + 1)
+    if not all(
+        np.array_equal(a, b)
+        for a, b in ((rows.indptr, grown.indptr), (rows.starts, grown.starts), (rows.stops, grown.stops))
+    ):
+        changed = (rows.degrees != grown.degrees).argmax()
+        raise _undecodable(relation, start + int(changed), stop)
+    return rows
+
+
+def _exactly(rows: Neighborhoods) -> Relation:
+    from erlangen.relations import FromMask
+
+    return FromMask._of(rows)
+
+
+def _undecodable(relation: Bindable, position: int, stop: int) -> SizeError:
+    return SizeError(
+        f"{relation} cannot be decoded step by step: position {position} would also read keys that come "
+        f"after position {stop - 1}; use {relation} & Causal(), or give these positions in one step"
+    )
