@@ -1,7 +1,7 @@
 """Attention, characterised by its relations and symmetries.
 
-Relations, symmetry and bias need NumPy alone. The parts that need torch (`attend`, `Attention`, `nn`, `audit`,
-...) are imported when first used.
+Relations, symmetry and bias need NumPy alone. The parts that need torch (`attend`, `Attention`, `nn`, ...)
+are imported when first used.
 
 >>> import erlangen as er
 >>> er.Causal() & er.Window(lookback=256) | er.Global(keys=[0])

@@ -16,7 +16,7 @@ BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex")
 
 @dataclass(frozen=True)
 class Plan:
-    """The chosen backend, the reason in words, and the estimated cost in multiply-adds of one forward pass."""
+    """The chosen backend, the reason in words, and the estimated cost of a forward pass in multiply-adds."""
 
     backend: str
     reason: str
@@ -48,8 +48,8 @@ def plan(
     >>> import torch
     >>> from erlangen.relations import Causal
     >>> x = torch.ones(1, 2, 8, 4)
-    >>> plan(Causal(), x, x, x, weights=True)
-    Plan(backend='reference', reason='the weights were asked for, and only the dense oracle forms them', cost=1024)
+    >>> plan(Causal(), x, x, x, weights=True).backend
+    'reference'
     """
     from erlangen.attention.attend import check
 

@@ -87,7 +87,7 @@ class Attention(nn.Module):
         cache: KVCache | None = None,
         need_weights: bool = False,
     ) -> Any:
-        """`x` (n, d_model) or (batch, n, d_model) -> the same shape, or with the weights (batch, heads, n, keys)."""
+        """`x` (n, d_model) or (batch, n, d_model) -> the same shape; weights are (batch, heads, n, keys)."""
         source = x if context is None else context
         if x.dim() not in (2, 3) or source.dim() != x.dim() or x.shape[-1] != self.d_model:
             raise ShapeError(

@@ -7,8 +7,7 @@ gives zeros.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, final
+from typing import final
 
 from torch import Tensor, nn
 
@@ -36,10 +35,6 @@ class PaperAttention(nn.Module):
         self.Q = nn.Linear(self.d_model, self.d_model, bias=False)
         self.K = nn.Linear(self.d_model, self.d_model, bias=False)
         self.V = nn.Linear(self.d_model, self.d_model, bias=False)
-
-    @abstractmethod
-    def forward(self, x: Tensor, *arguments: Any, need_weights: bool = True) -> tuple[Tensor, Tensor | None]:
-        """`(h, weights)`: h like x, weights (..., n, keys)."""
 
     def _attend(
         self, x: Tensor, source: Tensor, relation: Bindable | Neighborhoods, need_weights: bool

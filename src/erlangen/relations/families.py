@@ -9,7 +9,6 @@ from erlangen.errors import ParameterError
 from erlangen.relations.relation import Relation
 
 
-
 class Family:
     """A tuple of relations with the operators of relations, member by member. Frozen and hashable."""
 
@@ -121,5 +120,3 @@ class Batch(Family):
 
 Bindable = Relation | PerHead | Batch
 """Anything attention can be computed over."""
-
-

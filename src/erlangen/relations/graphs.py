@@ -43,7 +43,9 @@ class Graph(Relation):
         if pairs.size and pairs.min() < 0:
             raise ParameterError(f"Graph(edges) has the negative position {pairs.min()}")
         if pairs.size and pairs.max() > sizes.MAX_SIZE - 1:
-            raise SizeError(f"Graph(edges) has position {pairs.max()}, beyond the largest size {sizes.MAX_SIZE}")
+            raise SizeError(
+                f"Graph(edges) has position {pairs.max()}, beyond the largest size {sizes.MAX_SIZE}"
+            )
         nodes = counted if nodes is None else sizes.size(nodes, "Graph(nodes)")
         least = int(pairs.max(initial=-1)) + 1
         if nodes is not None and nodes < least:

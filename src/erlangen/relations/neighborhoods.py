@@ -113,7 +113,7 @@ class Neighborhoods:
         rows, starts = np.nonzero(change == 1)
         stops = np.nonzero(change == -1)[1]
         indptr = np.searchsorted(rows, np.arange(dense.shape[0] + 1)).astype(np.int64)
-        return cls(*dense.shape, indptr, starts.astype(np.int64), stops.astype(np.int64))
+        return cls(dense.shape[0], dense.shape[1], indptr, starts.astype(np.int64), stops.astype(np.int64))
 
     @classmethod
     def _from_bounds(cls, queries: int, keys: int, bounds: np.ndarray) -> Neighborhoods:
@@ -305,7 +305,9 @@ class Neighborhoods:
         if keys is not None:
             columns = _index_array(keys, self.keys, "keys")
             if (columns[1:] <= columns[:-1]).any():
-                raise ParameterError("restrict(keys=...) takes strictly increasing keys; use permute to reorder")
+                raise ParameterError(
+                    "restrict(keys=...) takes strictly increasing keys; use permute to reorder"
+                )
             starts, stops = (np.searchsorted(columns, ends) for ends in (result.starts, result.stops))
             result = Neighborhoods.from_runs(result.queries, columns.size, result._run_rows, starts, stops)
         return result
@@ -357,10 +359,10 @@ class Neighborhoods:
                 tail = np.arange(span, block.queries)
                 block = block.restrict(np.arange(block.queries - span)) | block.restrict(tail)
                 span *= 2
-        if not pieces:
-            pieces = [(np.empty(0, np.int64),) * 3]
-        runs_of = [np.concatenate(columns) for columns in zip(*pieces, strict=True)]
-        return Neighborhoods.from_runs(self.queries, other.keys, *runs_of)
+        none = np.empty(0, np.int64)
+        pieces.append((none, none, none))
+        into, starts, stops = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        return Neighborhoods.from_runs(self.queries, other.keys, into, starts, stops)
 
     def tiles(self, size: int = 64) -> Tiles:
         """The size x size tiles that are not empty: full, or partial with their bits. See `Tiles`."""

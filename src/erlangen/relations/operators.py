@@ -268,7 +268,9 @@ def _lattice(
     zero: Relation,
     rule: Callable[[Relation, Relation], Relation | None],
 ) -> Relation:
-    waiting = [part for r in reversed(relations) for part in reversed(r.operands if type(r) is node else (r,))]
+    waiting = [
+        part for r in reversed(relations) for part in reversed(r.operands if type(r) is node else (r,))
+    ]
     kept: list[Relation] = []
     while waiting:
         part = waiting.pop()
@@ -310,9 +312,7 @@ def composition(first: Relation, second: Relation) -> Relation:
     >>> Window(lookback=2) @ Window(lookback=3), Causal() @ Causal()
     (Window(lookback=5), Causal())
     """
-    steps = [
-        step for r in (first, second) for step in (r.operands if isinstance(r, Composition) else (r,))
-    ]
+    steps = [step for r in (first, second) for step in (r.operands if isinstance(r, Composition) else (r,))]
     kept = steps[:1]
     for step in steps[1:]:
         merged = simplify.compose(kept[-1], step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -238,7 +239,8 @@ def _positions(values: Iterable[int], what: str) -> range | tuple[int, ...]:
     """Sorted distinct positions, as a range where they are one (so that equal sets compare equal)."""
     if isinstance(values, range) and len(values) > 2:
         ordered = values if values.step > 0 else values[::-1]
-        sizes.size(ordered[0], what), sizes.size(ordered[-1], what)
+        for end in (ordered[0], ordered[-1]):
+            sizes.size(end, what)
         return range(ordered.start, ordered[-1] + 1, ordered.step)
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise ParameterError(f"{what} takes a list of positions, got {values!r}")
@@ -246,7 +248,7 @@ def _positions(values: Iterable[int], what: str) -> range | tuple[int, ...]:
     ordered = sorted({sizes.size(value, what) for value in listed})
     if not ordered:
         return ()
-    steps = {b - a for a, b in zip(ordered, ordered[1:], strict=False)}
-    if not steps or steps == {1} or len(steps) == 1 and len(ordered) > 2:
+    steps = {b - a for a, b in pairwise(ordered)}
+    if not steps or steps == {1} or (len(steps) == 1 and len(ordered) > 2):
         return range(ordered[0], ordered[-1] + 1, steps.pop() if steps else 1)
     return tuple(ordered)

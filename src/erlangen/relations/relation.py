@@ -16,7 +16,7 @@ from erlangen.relations.neighborhoods import Neighborhoods
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Where a relation is bound: the positions of the queries, the number of keys, and their vectors if any."""
+    """Where a relation is bound: the positions of the queries, the number of keys, their vectors if any."""
 
     positions: np.ndarray
     keys: int
@@ -192,7 +192,9 @@ def _size_or_vectors(value: Any, what: str) -> tuple[int, Any]:
     if shape is None or len(shape) == 0:
         return sizes.size(value, what), None
     if len(shape) != 2:
-        raise SizeError(f"{what} must be a number or vectors of shape ({what}, dim), got shape {tuple(shape)}")
+        raise SizeError(
+            f"{what} must be a number or vectors of shape ({what}, dim), got shape {tuple(shape)}"
+        )
     return sizes.size(shape[0], what), value
 
 

@@ -1,4 +1,4 @@
-"""Square tiles of a bound relation: which are full, which are partial and with which bits, which are empty."""
+"""Square tiles of a bound relation: which are full, which partial and with which bits, which empty."""
 
 from __future__ import annotations
 
