@@ -208,7 +208,7 @@ class _Reader:
             listed = ", ".join(
                 p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters
             )
-            raise self.error(node, f"{name}({listed}): {error}")
+            raise self.error(node, f"{name}({listed}): {error}") from None
 
     def apply(self, node: ast.expr, function: Any, *arguments: Any, **named: Any) -> Any:
         """function(...), with Python's own complaints about arguments turned into ours."""
@@ -219,7 +219,7 @@ class _Reader:
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             if isinstance(node, ast.BinOp):
                 kinds = " and ".join(type(value).__name__ for value in arguments)
-                raise self.at_operator(node, f"{_SYMBOLS[type(node.op)]} does not combine {kinds}")
+                raise self.at_operator(node, f"{_SYMBOLS[type(node.op)]} does not combine {kinds}") from None
             raise self.error(node, f"{self.source(node)} is no relation: {error}") from None
 
     # --------------------------------------------------------------- arguments
