@@ -49,7 +49,8 @@ struct Problem {
   const void* bias = nullptr;      // (bias_heads, queries + keys - 1): pair (i, j) adds bias[j - i + queries - 1]
   void* dbias = nullptr;           // the same shape, or null
   int64_t bias_heads = 0;
-  const int32_t* which = nullptr;  // (batch, heads): the relation of each
+  const int32_t* which = nullptr;  // the relation of head h of batch item b: which[b * which_batch + h * which_head]
+  int64_t which_batch = 0, which_head = 0;
   TileView tiles;
   const TilePiece* pieces = nullptr;  // ordered by batch, then head, then row
   int64_t num_pieces = 0;
@@ -58,7 +59,7 @@ struct Problem {
   uint64_t seed = 0;
   int threads = 1;
 
-  int64_t relation(int64_t b, int64_t h) const { return which[b * heads + h]; }
+  int64_t relation(int64_t b, int64_t h) const { return which[b * which_batch + h * which_head]; }
   int64_t kv_head(int64_t h) const { return h / (heads / kv_heads); }
 };
 

@@ -21,7 +21,7 @@ struct Job {
   int64_t tasks;
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
-  std::exception_ptr error;
+  std::exception_ptr error = nullptr;
 
   void work() {
     try {

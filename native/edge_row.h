@@ -1,0 +1,107 @@
+// One row of an irregular relation: its indices in batches of as many as a vector has lanes, the products of a vector
+// with the gathered rows, and weighted sums of them. Lanes are features while reading, and edges for the softmax.
+#pragma once
+#include "tile_block.h"
+
+namespace erlangen::ERLANGEN_ISA {
+
+template <class T>
+struct Batch {
+  static constexpr int N = kLanes<T>;
+  int64_t index[N];
+  int count = 0;
+
+  // Lanes that hold an edge. The rest repeat the last edge, so that whatever is read was to be read anyway.
+  Bits<T> valid() const { return lanes_of<T>((uint64_t{1} << count) - 1); }
+};
+
+// Walks over the indices of a row.
+template <class T>
+struct Walk {
+  const RunView& runs;
+  int64_t run, end, next = 0;
+
+  Walk(const RunView& runs_, int64_t relation, int64_t row) : runs(runs_) {
+    const int64_t* indptr = runs.indptr + relation * (runs.rows + 1) + row;
+    run = indptr[0];
+    end = indptr[1];
+    if (run < end) next = runs.starts[run];
+  }
+  bool take(Batch<T>& batch) {
+    batch.count = 0;
+    while (run < end && batch.count < Batch<T>::N) {
+      batch.index[batch.count++] = next++;
+      if (next == runs.stops[run] && ++run < end) next = runs.starts[run];
+    }
+    if (batch.count == 0) return false;
+    for (int t = batch.count; t < Batch<T>::N; ++t) batch.index[t] = batch.index[batch.count - 1];
+    return true;
+  }
+};
+
+template <class S, class T>
+struct Gathered {
+  const S* row[Batch<T>::N];
+
+  Gathered(const View& x, int64_t b, int64_t h, const Batch<T>& batch) {
+    const S* base = row_of<S>(x, b, h, 0);
+    for (int t = 0; t < Batch<T>::N; ++t) row[t] = base + batch.index[t] * x.row;
+  }
+
+  void prefetch(int64_t dim) const {
+    for (const S* r : row)
+      for (int64_t d = 0; d < dim; d += 64 / static_cast<int>(sizeof(S))) __builtin_prefetch(r + d);
+  }
+
+  // Lane t is x . row[t]; x is padded with zeros.
+  Vec<T> dots(const T* x, int64_t dim) const {
+    constexpr int N = Batch<T>::N;
+    Vec<T> products[N] = {};
+    int64_t d = 0;
+    for (; d + N <= dim; d += N) {
+      const Vec<T> left = load(x + d);
+#pragma GCC unroll 16
+      for (int t = 0; t < N; ++t) products[t] += left * load_wide(row[t] + d);
+    }
+    if (d < dim) {
+      const Vec<T> left = load(x + d);
+      for (int t = 0; t < N; ++t) products[t] += left * load_tail(row[t] + d, static_cast<int>(dim - d));
+    }
+    return sums<T>(products);
+  }
+
+  // to = shrink * to + sum_t weight[t] row[t]
+  void add(T* to, T shrink, Vec<T> weights, int64_t dim) const {
+    constexpr int N = Batch<T>::N;
+    T weight[N];
+    store(weight, weights);
+    int64_t d = 0;
+    for (; d + N <= dim; d += N) {
+      Vec<T> even = load(to + d) * shrink, odd = {};
+#pragma GCC unroll 16
+      for (int t = 0; t < N; t += 2) {
+        even += weight[t] * load_wide(row[t] + d);
+        odd += weight[t + 1] * load_wide(row[t + 1] + d);
+      }
+      store(to + d, even + odd);
+    }
+    if (d < dim) {
+      Vec<T> total = load(to + d) * shrink;
+      for (int t = 0; t < N; ++t) total += weight[t] * load_tail(row[t] + d, static_cast<int>(dim - d));
+      store(to + d, total);
+    }
+  }
+};
+
+// A stored row times a factor, padded with zeros to whole vectors.
+template <class S, class T>
+inline void widen_row(const S* from, int64_t dim, T factor, T* to) {
+  for (int64_t d = 0; d < dim; ++d) to[d] = factor * static_cast<T>(widen(from[d]));
+  for (int64_t d = dim; d % kLanes<T> != 0; ++d) to[d] = 0;
+}
+template <class S, class T>
+inline void narrow_row(const T* from, int64_t dim, T factor, S* to) {
+  for (int64_t d = 0; d < dim; ++d) narrow(from[d] * factor, to[d]);
+}
+
+}  // namespace erlangen::ERLANGEN_ISA

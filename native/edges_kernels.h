@@ -1,0 +1,180 @@
+// Attention over the edges of an irregular relation: one pass per query forward; backward one pass per query for dq and
+// one per key, over the transposed relation, for dk and dv. Nothing is kept per edge.
+#pragma once
+#include "edge_row.h"
+
+namespace erlangen::ERLANGEN_ISA {
+
+template <class S>
+struct Edges {
+  using T = Accumulator<S>;
+  static constexpr int N = kLanes<T>;
+
+  const Problem& p;
+  const Dropout dropout{p.dropout, p.seed};
+  const T* bias = nullptr;  // reversed, per bias head
+  T* lse2 = nullptr;        // (batch, heads, queries), in units of log2, +inf on empty rows; backward only
+  T* delta = nullptr;       // (batch, heads, queries); backward only
+
+  int64_t flat(int64_t b, int64_t h, int64_t i) const { return (b * p.heads + h) * p.queries + i; }
+
+  ReversedBias<T> bias_of(int64_t h) const {
+    const int64_t row = p.queries + p.keys + kTile;
+    return {bias ? bias + (p.bias_heads == 1 ? 0 : h) * row : nullptr, p.keys};
+  }
+
+  // Room for `rows` padded rows of this thread.
+  Carver<T> room(int rows) const {
+    const int64_t width = padded<T>(std::max(p.dim, p.dim_v)) + 16;
+    return {static_cast<T*>(scratch(1, sizeof(T) * rows * width))};
+  }
+
+  // The first edges of the next row are fetched while this one is computed: rows may be short.
+  void prefetch(const RunView& runs, int64_t b, int64_t h, int64_t read_h, int64_t row, const View& x,
+                const View& y) const {
+    if (row >= runs.rows) return;
+    Batch<T> batch;
+    if (!Walk<T>(runs, p.relation(b, h), row).take(batch)) return;
+    Gathered<S, T>(x, b, read_h, batch).prefetch(p.dim);
+    Gathered<S, T>(y, b, read_h, batch).prefetch(p.dim_v);
+  }
+
+  Vec<T> dropout_factors(int64_t b, int64_t h, int64_t i, const Batch<T>& keys) const {
+    T factor[N];
+    const uint32_t key = dropout.row_key(b * p.heads + h, i);
+    for (int t = 0; t < N; ++t) factor[t] = dropout.factor<T>(key, keys.index[t]);
+    return load(factor);
+  }
+
+  void forward(int64_t b, int64_t h, int64_t i) const {
+    const int64_t kv = p.kv_head(h);
+    const ReversedBias<T> reversed = bias_of(h);
+    Carver<T> carve = room(2);
+    T *q = carve.take(p.dim + N), *out = carve.take(p.dim_v + N);
+    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, static_cast<T>(p.scale * kLog2E), q);
+    std::fill_n(out, p.dim_v + N, T{0});
+    T highest = -kInf<T>, total = 0;
+    prefetch(p.runs, b, h, kv, i + 1, p.k, p.v);
+    Walk<T> walk(p.runs, p.relation(b, h), i);
+    Batch<T> now, later;
+    bool more = walk.take(now);
+    while (more) {
+      more = walk.take(later);
+      const Gathered<S, T> keys(p.k, b, kv, now), values(p.v, b, kv, now);
+      if (more) {
+        Gathered<S, T>(p.k, b, kv, later).prefetch(p.dim);
+        Gathered<S, T>(p.v, b, kv, later).prefetch(p.dim_v);
+      }
+      Vec<T> x = keys.dots(q, p.dim);
+      if (reversed.data)
+        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
+      x = now.valid() ? x : broadcast(-kInf<T>);
+      T top = highest;
+      for (int t = 0; t < N; ++t) top = x[t] > top ? x[t] : top;
+      const T base = top == -kInf<T> ? T{0} : top;
+      const T shrink = exp2(broadcast(highest - base))[0];
+      highest = top;
+      Vec<T> weight = exp2(x - base);
+      total = total * shrink + sum<T>(weight);
+      if (dropout.active) weight *= dropout_factors(b, h, i, now);
+      values.add(out, shrink, weight, p.dim_v);
+      now = later;
+    }
+    static_cast<T*>(p.lse)[flat(b, h, i)] =
+        total == 0 ? -kInf<T> : highest * static_cast<T>(kLn2) + std::log(total);
+    narrow_row<S, T>(out, p.dim_v, total == 0 ? T{0} : 1 / total, mutable_row_of<S>(p.out, b, h, i));
+  }
+
+  void backward_query(int64_t b, int64_t h, int64_t i, T* dbias) const {
+    const int64_t kv = p.kv_head(h), at = flat(b, h, i);
+    const ReversedBias<T> reversed = bias_of(h);
+    Carver<T> carve = room(3);
+    T *q = carve.take(p.dim + N), *grad = carve.take(p.dim_v + N), *dq = carve.take(p.dim + N);
+    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, static_cast<T>(p.scale * kLog2E), q);
+    widen_row<S, T>(row_of<S>(p.grad, b, h, i), p.dim_v, T{1}, grad);
+    std::fill_n(dq, p.dim + N, T{0});
+    const S* out = row_of<S>(p.out, b, h, i);
+    T dot = 0;
+    for (int64_t d = 0; d < p.dim_v; ++d) dot += grad[d] * static_cast<T>(widen(out[d]));
+    delta[at] = dot - (p.grad_lse ? static_cast<const T*>(p.grad_lse)[at] : T{0});
+    const T lse = static_cast<const T*>(p.lse)[at];
+    lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
+
+    prefetch(p.runs, b, h, kv, i + 1, p.k, p.v);
+    Walk<T> walk(p.runs, p.relation(b, h), i);
+    Batch<T> now, later;
+    bool more = walk.take(now);
+    while (more) {
+      more = walk.take(later);
+      const Gathered<S, T> keys(p.k, b, kv, now), values(p.v, b, kv, now);
+      if (more) {
+        Gathered<S, T>(p.k, b, kv, later).prefetch(p.dim);
+        Gathered<S, T>(p.v, b, kv, later).prefetch(p.dim_v);
+      }
+      Vec<T> x = keys.dots(q, p.dim);
+      if (reversed.data)
+        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
+      const Vec<T> weight = exp2(x - lse2[at]);
+      Vec<T> dweight = values.dots(grad, p.dim_v);
+      if (dropout.active) dweight *= dropout_factors(b, h, i, now);
+      const Vec<T> dscore = now.valid() ? weight * (dweight - delta[at]) : Vec<T>{};
+      if (dbias)
+        for (int t = 0; t < now.count; ++t) dbias[i - now.index[t] + p.keys - 1] += dscore[t];
+      keys.add(dq, T{1}, dscore, p.dim);
+      now = later;
+    }
+    narrow_row<S, T>(dq, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dq, b, h, i));
+  }
+
+  void backward_key(int64_t b, int64_t kv, int64_t j) const {
+    const int64_t group = p.heads / p.kv_heads;
+    Carver<T> carve = room(4);
+    T *k = carve.take(p.dim + N), *v = carve.take(p.dim_v + N);
+    T *dk = carve.take(p.dim + N), *dv = carve.take(p.dim_v + N);
+    widen_row<S, T>(row_of<S>(p.k, b, kv, j), p.dim, static_cast<T>(p.scale * kLog2E), k);
+    widen_row<S, T>(row_of<S>(p.v, b, kv, j), p.dim_v, T{1}, v);
+    std::fill_n(dk, p.dim + N, T{0});
+    std::fill_n(dv, p.dim_v + N, T{0});
+    for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+      const ReversedBias<T> reversed = bias_of(h);
+      prefetch(p.runs_t, b, h, h, j + 1, p.q, p.grad);
+      Walk<T> walk(p.runs_t, p.relation(b, h), j);
+      Batch<T> now, later;
+      bool more = walk.take(now);
+      while (more) {
+        more = walk.take(later);
+        const Gathered<S, T> queries(p.q, b, h, now), grads(p.grad, b, h, now);
+        if (more) {
+          Gathered<S, T>(p.q, b, h, later).prefetch(p.dim);
+          Gathered<S, T>(p.grad, b, h, later).prefetch(p.dim_v);
+        }
+        Vec<T> x = queries.dots(k, p.dim);
+        Vec<T> lse = {}, subtract = {};
+        for (int t = 0; t < N; ++t) {
+          const int64_t at = flat(b, h, now.index[t]);
+          lse[t] = lse2[at];
+          subtract[t] = delta[at];
+          if (reversed.data) x[t] += *reversed.at(now.index[t], j);
+        }
+        Vec<T> weight = now.valid() ? exp2(x - lse) : Vec<T>{};
+        Vec<T> dweight = grads.dots(v, p.dim_v);
+        Vec<T> kept = weight;
+        if (dropout.active) {
+          Vec<T> factor = {};
+          for (int t = 0; t < N; ++t)
+            factor[t] = dropout.factor<T>(dropout.row_key(b * p.heads + h, now.index[t]), j);
+          dweight *= factor;
+          kept *= factor;
+        }
+        const Vec<T> dscore = now.valid() ? weight * (dweight - subtract) : Vec<T>{};
+        grads.add(dv, T{1}, kept, p.dim_v);
+        queries.add(dk, T{1}, dscore, p.dim);
+        now = later;
+      }
+    }
+    narrow_row<S, T>(dk, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dk, b, kv, j));
+    narrow_row<S, T>(dv, p.dim_v, T{1}, mutable_row_of<S>(p.dv, b, kv, j));
+  }
+};
+
+}  // namespace erlangen::ERLANGEN_ISA

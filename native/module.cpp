@@ -1,0 +1,276 @@
+// The Python module: checks every tensor it is handed, then runs a kernel without the interpreter lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "dispatch.h"
+#include "index.h"
+#include "pieces.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace erlangen {
+namespace {
+
+using Input = nb::ndarray<nb::ro, nb::device::cpu>;
+using Output = nb::ndarray<nb::device::cpu>;
+template <class T>
+using Integers = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+template <class T>
+Span<T> span(const Integers<T>& x) {
+  return {x.data(), static_cast<int64_t>(x.size())};
+}
+
+// The index of a relation, or of the distinct relations of batch items and heads.
+struct Tiles {
+  TileIndex index;
+  Which which;
+  Tiles(int64_t queries, int64_t keys, int64_t relations, Integers<int64_t> indptr, Integers<int64_t> columns,
+        Integers<int64_t> pattern, Integers<uint64_t> patterns, Integers<int64_t> which_)
+      : index(queries, keys, relations, span(indptr), span(columns), span(pattern), span(patterns)),
+        which(make_which(which_, relations)) {}
+  static Which make_which(const Integers<int64_t>& which, int64_t relations) {
+    require(which.ndim() == 2, "which must have two dimensions");
+    return {span(which), static_cast<int64_t>(which.shape(0)), static_cast<int64_t>(which.shape(1)), relations};
+  }
+};
+struct Runs {
+  RunIndex index;
+  Which which;
+  Runs(int64_t queries, int64_t keys, int64_t relations, Integers<int64_t> indptr, Integers<int64_t> starts,
+       Integers<int64_t> stops, Integers<int64_t> which_)
+      : index(queries, keys, relations, span(indptr), span(starts), span(stops)),
+        which(Tiles::make_which(which_, relations)) {}
+};
+
+std::optional<Storage> storage_of(nb::dlpack::dtype type) {
+  const auto code = static_cast<nb::dlpack::dtype_code>(type.code);
+  if (type.lanes != 1) return {};
+  if (code == nb::dlpack::dtype_code::Float && type.bits == 32) return Storage::f32;
+  if (code == nb::dlpack::dtype_code::Float && type.bits == 64) return Storage::f64;
+  if (code == nb::dlpack::dtype_code::Float && type.bits == 16) return Storage::f16;
+  if (code == nb::dlpack::dtype_code::Bfloat && type.bits == 16) return Storage::bf16;
+  return {};
+}
+
+template <class A>
+bool has_shape(const A& x, std::initializer_list<int64_t> shape) {
+  if (x.ndim() != shape.size()) return false;
+  size_t n = 0;
+  for (int64_t size : shape)
+    if (static_cast<int64_t>(x.shape(n++)) != size) return false;
+  return true;
+}
+
+template <class A>
+View view(const A& x, const Problem& p, int64_t heads, int64_t rows, int64_t dim, const char* name) {
+  require(storage_of(x.dtype()) == p.storage, std::string(name) + ": dtype differs from that of q");
+  require(has_shape(x, {p.batch, heads, rows, dim}), std::string(name) + ": unexpected shape");
+  require(dim <= 1 || x.stride(3) == 1, std::string(name) + ": the last dimension must be contiguous");
+  return {const_cast<void*>(static_cast<const void*>(x.data())), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+// A contiguous tensor of accumulators.
+template <class A>
+void* accumulators(const A& x, const Problem& p, std::initializer_list<int64_t> shape, const char* name) {
+  const Storage wanted = p.storage == Storage::f64 ? Storage::f64 : Storage::f32;
+  require(storage_of(x.dtype()) == wanted, std::string(name) + ": must be float32, or float64 for float64 inputs");
+  require(has_shape(x, shape), std::string(name) + ": unexpected shape");
+  int64_t stride = 1;
+  for (size_t d = x.ndim(); d-- > 0;) {
+    require(x.shape(d) <= 1 || x.stride(d) == stride, std::string(name) + ": must be contiguous");
+    stride *= static_cast<int64_t>(x.shape(d));
+  }
+  return const_cast<void*>(static_cast<const void*>(x.data()));
+}
+
+Problem make_problem(const Input& q, const Input& k, const Input& v, const std::optional<Input>& bias, double scale,
+                     double dropout, int64_t seed, int threads) {
+  Problem p;
+  require(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4, "q, k and v must have shape (batch, heads, length, dim)");
+  const auto storage = storage_of(q.dtype());
+  require(storage.has_value(), "q must be float32, float64, bfloat16 or float16");
+  p.storage = *storage;
+  p.batch = static_cast<int64_t>(q.shape(0));
+  p.heads = static_cast<int64_t>(q.shape(1));
+  p.queries = static_cast<int64_t>(q.shape(2));
+  p.dim = static_cast<int64_t>(q.shape(3));
+  p.kv_heads = static_cast<int64_t>(k.shape(1));
+  p.keys = static_cast<int64_t>(k.shape(2));
+  p.dim_v = static_cast<int64_t>(v.shape(3));
+  require(p.kv_heads >= 1 && p.heads % p.kv_heads == 0, "the heads of q must be a multiple of the heads of k");
+  require(dropout >= 0 && dropout <= 1, "dropout must lie in [0, 1]");
+  require(threads >= 1, "at least one thread is needed");
+  p.q = view(q, p, p.heads, p.queries, p.dim, "q");
+  p.k = view(k, p, p.kv_heads, p.keys, p.dim, "k");
+  p.v = view(v, p, p.kv_heads, p.keys, p.dim_v, "v");
+  if (bias) {
+    p.bias_heads = bias->ndim() == 2 ? static_cast<int64_t>(bias->shape(0)) : 0;
+    require(p.bias_heads == 1 || p.bias_heads == p.heads, "bias: must have shape (heads or 1, queries + keys - 1)");
+    p.bias = accumulators(*bias, p, {p.bias_heads, std::max<int64_t>(0, p.queries + p.keys - 1)}, "bias");
+  }
+  p.scale = scale;
+  p.dropout = dropout;
+  p.seed = static_cast<uint64_t>(seed);
+  p.threads = threads;
+  return p;
+}
+
+void set_tiles(Problem& p, const Tiles& tiles) {
+  require(tiles.index.queries == p.queries && tiles.index.keys == p.keys, "the index was built for other lengths");
+  tiles.which.apply(p);
+  p.tiles = tiles.index.view();
+}
+
+void set_runs(Problem& p, const Runs& runs) {
+  require(runs.index.queries == p.queries && runs.index.keys == p.keys, "the index was built for other lengths");
+  runs.which.apply(p);
+  p.runs = runs.index.view();
+}
+
+void set_outputs(Problem& p, const Output& out, const Output& lse) {
+  p.out = view(out, p, p.heads, p.queries, p.dim_v, "out");
+  p.lse = accumulators(lse, p, {p.batch, p.heads, p.queries}, "lse");
+}
+
+struct Gradients {
+  Input grad;
+  std::optional<Input> grad_lse;
+  Input out, lse;
+  Output dq, dk, dv;
+  std::optional<Output> dbias;
+};
+
+void set_gradients(Problem& p, const Gradients& g) {
+  p.grad = view(g.grad, p, p.heads, p.queries, p.dim_v, "grad");
+  p.out = view(g.out, p, p.heads, p.queries, p.dim_v, "out");
+  p.lse = accumulators(g.lse, p, {p.batch, p.heads, p.queries}, "lse");
+  if (g.grad_lse) p.grad_lse = accumulators(*g.grad_lse, p, {p.batch, p.heads, p.queries}, "grad_lse");
+  p.dq = view(g.dq, p, p.heads, p.queries, p.dim, "dq");
+  p.dk = view(g.dk, p, p.kv_heads, p.keys, p.dim, "dk");
+  p.dv = view(g.dv, p, p.kv_heads, p.keys, p.dim_v, "dv");
+  if (g.dbias) {
+    require(p.bias != nullptr, "dbias without a bias");
+    p.dbias = accumulators(*g.dbias, p, {p.bias_heads, std::max<int64_t>(0, p.queries + p.keys - 1)}, "dbias");
+  }
+}
+
+std::atomic<int> chosen{0};
+const Kernels& kernels() { return usable_kernels()[static_cast<size_t>(chosen.load())]; }
+
+void choose(const std::string& name) {
+  const auto& all = usable_kernels();
+  for (size_t n = 0; n < all.size(); ++n)
+    if (all[n].name == name) return chosen.store(static_cast<int>(n));
+  throw std::invalid_argument("no such instruction set on this machine: " + name);
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const Kernels& k : usable_kernels()) names.emplace_back(k.name);
+  return names;
+}
+
+bool empty(const Problem& p) { return p.batch == 0 || p.heads == 0; }
+
+// Waking threads costs microseconds: a little work is done by the caller alone.
+void use_few_threads_for_little_work(Problem& p, double pairs) {
+  if (pairs * static_cast<double>(p.dim + p.dim_v) < 2e5) p.threads = 1;
+}
+
+void tiles_forward(const Tiles& tiles, const Input& q, const Input& k, const Input& v,
+                   const std::optional<Input>& bias, const Output& out, const Output& lse, double scale,
+                   double dropout, int64_t seed, int threads) {
+  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
+  set_tiles(p, tiles);
+  set_outputs(p, out, lse);
+  if (empty(p)) return;
+  nb::gil_scoped_release free;
+  kernels().tiles_forward(p);
+}
+
+void tiles_backward(const Tiles& tiles, const Input& q, const Input& k, const Input& v,
+                    const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
+                    const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
+                    const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads) {
+  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
+  set_tiles(p, tiles);
+  set_gradients(p, {grad, grad_lse, out, lse, dq, dk, dv, dbias});
+  if (empty(p)) return;
+  nb::gil_scoped_release free;
+  const std::vector<TilePiece> pieces = cut_tiles(p);
+  p.pieces = pieces.data();
+  p.num_pieces = static_cast<int64_t>(pieces.size());
+  kernels().tiles_backward(p);
+}
+
+void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input& v, const std::optional<Input>& bias,
+                   const Output& out, const Output& lse, double scale, double dropout, int64_t seed, int threads) {
+  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
+  set_runs(p, runs);
+  set_outputs(p, out, lse);
+  if (empty(p)) return;
+  use_few_threads_for_little_work(p, static_cast<double>(p.batch * p.heads * runs.index.pairs) /
+                                         static_cast<double>(runs.index.relations));
+  nb::gil_scoped_release free;
+  kernels().edges_forward(p);
+}
+
+void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, const Input& k, const Input& v,
+                    const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
+                    const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
+                    const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads) {
+  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
+  set_runs(p, runs);
+  require(transposed.index.queries == p.keys && transposed.index.keys == p.queries &&
+              transposed.index.relations == runs.index.relations,
+          "the transposed index does not fit the index");
+  p.runs_t = transposed.index.view();
+  set_gradients(p, {grad, grad_lse, out, lse, dq, dk, dv, dbias});
+  if (empty(p)) return;
+  nb::gil_scoped_release free;
+  kernels().edges_backward(p);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // caches of indices live until the process ends
+  m.doc() = "Attention over the tiles and the edges of a relation.";
+  nb::class_<Tiles>(m, "Tiles", nb::is_weak_referenceable())
+      .def(nb::init<int64_t, int64_t, int64_t, Integers<int64_t>, Integers<int64_t>, Integers<int64_t>,
+                    Integers<uint64_t>, Integers<int64_t>>(),
+           "queries"_a, "keys"_a, "relations"_a, "indptr"_a, "columns"_a, "pattern"_a, "patterns"_a, "which"_a);
+  nb::class_<Runs>(m, "Runs", nb::is_weak_referenceable())
+      .def(nb::init<int64_t, int64_t, int64_t, Integers<int64_t>, Integers<int64_t>, Integers<int64_t>,
+                    Integers<int64_t>>(),
+           "queries"_a, "keys"_a, "relations"_a, "indptr"_a, "starts"_a, "stops"_a, "which"_a);
+  m.def("tiles_forward", tiles_forward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
+        "dropout"_a, "seed"_a, "threads"_a);
+  m.def("tiles_backward", tiles_backward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
+        "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
+        "seed"_a, "threads"_a);
+  m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
+        "dropout"_a, "seed"_a, "threads"_a);
+  m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
+        "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
+        "seed"_a, "threads"_a);
+  m.def("instruction_sets", instruction_sets, "The instruction sets this machine can run, the best first.");
+  m.def("instruction_set", [] { return std::string(kernels().name); }, "The instruction set in use.");
+  m.def("choose_instruction_set", choose, "name"_a);
+}
+
+}  // namespace erlangen

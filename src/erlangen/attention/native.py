@@ -1,0 +1,191 @@
+"""The native kernels as torch operators: `erlangen::tiles` and `erlangen::edges`, with their gradients.
+
+Both compute, for query i and head h with N_i the keys it reads,
+
+    lse_i = log sum_{j in N_i} exp(s_ij),   out_i = sum_{j in N_i} exp(s_ij - lse_i) m_ij v_j,
+    s_ij = scale q_i . k_j + bias[j - i + queries - 1],
+
+m_ij being 0 or 1 / (1 - dropout), decided by (seed, batch item, head, i, j) alone and alike in both operators.
+An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from erlangen.attention import packing
+from erlangen.errors import BackendError, ShapeError
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_ARGUMENTS = "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, int seed"
+
+_library = torch.library.Library("erlangen", "DEF")
+
+
+def available() -> bool:
+    """Whether the native extension was built for this Python.
+
+    >>> available() == (packing.missing is None)
+    True
+    """
+    return packing.native is not None
+
+
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _like(x: Tensor, dim: int) -> Tensor:
+    """An empty tensor of x's first three sizes, its heads inside its positions in memory where x's are."""
+    batch, heads, length, _ = x.shape
+    if x.stride(1) < x.stride(2):
+        return x.new_empty((batch, length, heads, dim)).transpose(1, 2)
+    return x.new_empty((batch, heads, length, dim))
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x without its graph, its last dimension contiguous."""
+    x = x.detach()
+    return x if x.stride(-1) == 1 or x.size(-1) <= 1 else x.contiguous()
+
+
+def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
+
+
+def _gradients(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dbias = q.new_empty((0,)) if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
+    return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias
+
+
+def _define(name: str) -> Any:
+    """Defines `erlangen::<name>` and its backward operator; returns the former."""
+    _library.define(f"{name}({_ARGUMENTS}) -> (Tensor, Tensor)")
+    _library.define(
+        f"{name}_backward(Tensor? grad, Tensor? grad_lse, Tensor out, Tensor lse, {_ARGUMENTS})"
+        " -> (Tensor, Tensor, Tensor, Tensor)"
+    )
+    operator = getattr(torch.ops.erlangen, name).default
+    gradient = getattr(torch.ops.erlangen, f"{name}_backward").default
+    run_forward = getattr(packing.native, f"{name}_forward", None)
+    run_backward = getattr(packing.native, f"{name}_backward", None)
+
+    def forward(q, k, v, bias, index, scale, dropout, seed):
+        if run_forward is None:
+            raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
+        out, lse = _outputs(q, v)
+        bias = None if bias is None else bias.detach().contiguous()
+        run_forward(
+            packing.packed(index).forward,
+            *(_rows(q), _rows(k), _rows(v), bias, out, lse),
+            *(scale, dropout, seed, torch.get_num_threads()),
+        )
+        return out, lse
+
+    def fake_forward(q, k, v, bias, index, scale, dropout, seed):
+        return _outputs(q, v)
+
+    def backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed):
+        if run_backward is None:
+            raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
+        dq, dk, dv, dbias = _gradients(q, k, v, bias)
+        grad = torch.zeros_like(out) if grad is None else _rows(grad)
+        grad_lse = None if grad_lse is None else grad_lse.detach().contiguous()
+        bias = None if bias is None else bias.detach().contiguous()
+        run_backward(
+            *packing.packed(index).backward(),
+            *(_rows(q), _rows(k), _rows(v), bias, grad, grad_lse, _rows(out), lse.detach().contiguous()),
+            *(dq, dk, dv, None if bias is None else dbias),
+            *(scale, dropout, seed, torch.get_num_threads()),
+        )
+        return dq, dk, dv, dbias
+
+    def fake_backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed):
+        return _gradients(q, k, v, bias)
+
+    def setup_context(ctx, inputs, output):
+        q, k, v, bias, *ctx.numbers = inputs
+        # The index must outlive its binding for as long as this graph may be differentiated.
+        ctx.packed = packing._alive.get(ctx.numbers[0])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, bias, *output)
+
+    def differentiate(ctx, grad, grad_lse):
+        if grad is None and grad_lse is None:
+            return (None,) * 8
+        q, k, v, bias, out, lse = ctx.saved_tensors
+        dq, dk, dv, dbias = gradient(grad, grad_lse, out, lse, q, k, v, bias, *ctx.numbers)
+        return dq, dk, dv, None if bias is None else dbias, None, None, None, None
+
+    def vmapped(info, dims, q, k, v, bias, index, scale, dropout, seed):
+        if bias is not None and dims[3] is not None:
+            raise BackendError(f"erlangen::{name}: vmap over the bias is not supported; loop over it")
+        folded = []
+        for x, dim in zip((q, k, v), dims[:3], strict=True):
+            batched = x.unsqueeze(0).expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            folded.append(batched.flatten(0, 1))
+        out, lse = operator(*folded, bias, index, scale, dropout, seed)
+        size = (info.batch_size, -1)
+        return (out.unflatten(0, size), lse.unflatten(0, size)), (0, 0)
+
+    _library.impl(name, forward, "CPU")
+    _library.impl(f"{name}_backward", backward, "CPU")
+    torch.library.register_fake(operator, fake_forward, lib=_library)
+    torch.library.register_fake(gradient, fake_backward, lib=_library)
+    torch.library.register_autograd(operator, differentiate, setup_context=setup_context, lib=_library)
+    torch.library.register_vmap(operator, vmapped, lib=_library)
+    return operator
+
+
+tiles = _define("tiles")
+edges = _define("edges")
+
+
+def prepare(
+    q: Tensor, k: Tensor, v: Tensor, bound: packing.Binding, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Checks the inputs of an operator, and casts them as autocast asks.
+
+    >>> class Bound: queries, keys = 3, 3
+    >>> x = torch.zeros(1, 2, 4, 8)
+    >>> prepare(x, x, x, Bound(), None)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ShapeError: the relation is bound to 3 queries and 3 keys, but q has 4 and k has 4
+    """
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise ShapeError(f"{name} must have shape (batch, heads, length, dim), got {tuple(x.shape)}")
+        if x.device.type != "cpu":
+            raise BackendError(f"the native kernels run on the CPU, but {name} is on {x.device}")
+    if (q.size(2), k.size(2)) != (bound.queries, bound.keys):
+        raise ShapeError(
+            f"the relation is bound to {bound.queries} queries and {bound.keys} keys, "
+            f"but q has {q.size(2)} and k has {k.size(2)}"
+        )
+    if k.size(1) == 0 or q.size(1) % k.size(1):
+        raise ShapeError(f"the {q.size(1)} heads of q are not a multiple of the {k.size(1)} heads of k")
+    if k.shape[:3] != v.shape[:3] or q.size(0) != k.size(0) or q.size(3) != k.size(3):
+        raise ShapeError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: q and k must agree in batch "
+            "and dim, k and v in batch, heads and length"
+        )
+    if torch.is_autocast_enabled("cpu"):
+        low = torch.get_autocast_dtype("cpu")
+        q, k, v = (x if x.dtype == torch.float64 else x.to(low) for x in (q, k, v))
+    if q.dtype not in _DTYPES or k.dtype != q.dtype or v.dtype != q.dtype:
+        raise ShapeError(
+            f"q, k and v must share one dtype of float32, float64, bfloat16, float16; "
+            f"got {q.dtype}, {k.dtype}, {v.dtype}"
+        )
+    if bias is not None:
+        places = max(0, bound.queries + bound.keys - 1)
+        if bias.ndim != 2 or bias.size(0) not in (1, q.size(1)) or bias.size(1) != places:
+            raise ShapeError(
+                f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {places}), got {tuple(bias.shape)}"
+            )
+        bias = bias.to(_accumulator(q.dtype))
+    return q, k, v, bias
