@@ -1,0 +1,6 @@
+"""The symmetry group of a relation, exactly: what a layer with this relation is equivariant to."""
+
+from erlangen.symmetry.group import Group
+from erlangen.symmetry.symmetries import stack_symmetry, symmetry
+
+__all__ = ["Group", "stack_symmetry", "symmetry"]

@@ -1,0 +1,253 @@
+"""Groups that theory gives for every size, without binding the relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from erlangen.relations.operators import Complement, Intersection, Transpose, Union
+from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
+from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
+from erlangen.relations.relation import Relation, Site
+from erlangen.relations.windows import Dilated, Ring, Window
+from erlangen.symmetry.group import Group
+from erlangen.symmetry.moves import Move, cycle, symmetric
+from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric, product, wreath
+
+_REFLEXIVE = (Full, Identity, Causal, Prefix, Window, Ring, Dilated, Blocks, Documents)
+
+
+def closed_form(relation: Relation, queries: int, keys: int, joint: bool) -> Group | None:
+    """The group of a relation at any size where a theorem gives it, otherwise None.
+
+    Each form is compared in the tests with brute force over all permutations and with the general
+    computation, for all small parameters.
+
+    >>> from erlangen.relations import Causal
+    >>> closed_form(Causal(), 10**6, 10**6, joint=True)
+    <Group 1, order 1; degree 1000000; symbolic>
+    """
+    relation._require(Site(np.arange(keys - queries, keys, dtype=np.int64), keys))
+    return _joint(relation, keys) if joint else _apart(relation, queries, keys)
+
+
+# -------------------------------------------------------------------- queries and keys together
+
+
+def _joint(relation: Relation, n: int) -> Group | None:
+    match relation:
+        case Full() | Empty() | Identity():
+            return _classes([np.arange(n)], n)
+        case Causal():
+            return _classes([], n)
+        case Complement() | Transpose():
+            return _joint(relation.operands[0], n)
+        case Prefix():
+            return _classes([np.arange(min(relation.length, n))], n)
+        case Window():
+            return _window(min(relation.lookback, n - 1), min(relation.lookahead, n - 1), n)
+        case Ring():
+            return _ring(relation.lookback, relation.lookahead, n)
+        case Bipartite():
+            parts = [np.arange(relation.encoder), np.arange(relation.encoder, n)]
+            return _classes(parts if all(part.size for part in parts) else [np.arange(n)], n)
+        case Padding():
+            cut = relation.length if relation.side == "right" else n - relation.length
+            return _classes([np.arange(cut), np.arange(cut, n)], n)
+        case Global():
+            return _global(relation, n)
+        case Blocks() | Documents() | Dilated():
+            return _parts(_members_of(relation, n), n, inside=True)
+        case Intersection() | Union():
+            return _combined(relation, n)
+        case _:
+            return None
+
+
+def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | None = None) -> Group:
+    """The product of the symmetric groups on disjoint classes of points; all other points are fixed."""
+    listed = [points for points in classes if points.size > 1]
+    label = np.arange(n, dtype=np.int64)
+    for points in listed:
+        label[points] = points[0]
+    shape = product(*(Symmetric(points.size) for points in listed))
+    moves = tuple(move for points in listed for move in symmetric(points[:, None]))
+    return Group(n, shape, moves, "symbolic", lambda image: np.array_equal(label[image], label), sides)
+
+
+def _window(back: int, ahead: int, n: int) -> Group:
+    """A band i - ahead .. i + back. Positions that read and are read by all are twins; the rest is rigid up to reversal."""
+    w = min(back, ahead)
+    if back == ahead and (w <= 0 or w >= n - 1):
+        return _classes([np.arange(n)], n)
+    middle = np.arange(max(n - 1 - w, 0), min(w, n - 1) + 1)
+    twins = _classes([middle], n)
+    if back != ahead:
+        return twins
+    # Reversal fixes the twins in the middle one by one: together they give a direct product.
+    outside = np.setdiff1d(np.arange(n), middle) if middle.size else np.arange(n)
+    reversal = Move(outside, n - 1 - outside)
+    if middle.size == 0 and n % 2:
+        reversal = Move(np.delete(outside, n // 2), n - 1 - np.delete(outside, n // 2))
+    turned = reversal.array(n)
+    return Group(
+        n,
+        product(Cyclic(2), twins.shape),
+        (reversal, *twins.moves),
+        "symbolic",
+        lambda image: twins.contains(image) or twins.contains(turned[image]),
+    )
+
+
+def _ring(back: int, ahead: int, n: int) -> Group:
+    """A band on a circle. Let s = back + ahead + 1 be the number of keys a position reads.
+
+    For 2 <= s <= n - 2, two rows share s - 1 keys exactly when they are neighbours on the circle, so an
+    automorphism keeps the circle: a rotation, or, if back = ahead, a reflection. For s = n - 1 the complement is a
+    single offset d, that is gcd(n, d) directed cycles.
+    """
+    width = back + ahead + 1
+    if width >= n or width == 1:
+        return _classes([np.arange(n)], n)
+    points = np.arange(n, dtype=np.int64)
+    if width == n - 1:
+        return _circles(n, back + 1)
+    rotation = cycle(points[:, None])
+
+    def rotates(image: np.ndarray) -> bool:
+        return np.array_equal((image - points) % n, np.full(n, image[0]))
+
+    if back != ahead:
+        return Group(n, Cyclic(n), (rotation,), "symbolic", rotates)
+    reflection = Move.of(n - 1 - points)
+    return Group(
+        n,
+        Dihedral(n),
+        (rotation, reflection),
+        "symbolic",
+        lambda image: rotates(image) or rotates(n - 1 - image),
+    )
+
+
+def _circles(n: int, offset: int) -> Group:
+    """All pairs but (i, i - offset): the complement is a union of equal directed cycles."""
+    count = int(np.gcd(n, offset))
+    length = n // count
+    circles = (np.arange(count)[:, None] + offset * np.arange(length)[None, :]) % n
+    points = np.arange(n, dtype=np.int64)
+    following = (points + offset) % n
+    inner = (cycle(circles[0][:, None]),) if length > 1 else ()
+    base = Symmetric(2) if length == 2 else Cyclic(length)
+    return Group(
+        n,
+        wreath(base, Symmetric(count)),
+        (*inner, *symmetric(circles)),
+        "symbolic",
+        lambda image: np.array_equal(image[following], following[image]),
+    )
+
+
+def _global(relation: Global, n: int) -> Group:
+    """Four classes: read by all, reading all, both, neither. If one side is everything, all pairs are related."""
+    read, reads = np.zeros(n, bool), np.zeros(n, bool)
+    for flags, positions in ((read, relation.keys), (reads, relation.queries)):
+        listed = np.array(positions, np.int64)
+        flags[listed[listed < n]] = True
+    if read.all() or reads.all():
+        return _classes([np.arange(n)], n)
+    return _classes([np.flatnonzero((read == a) & (reads == b)) for a in (1, 0) for b in (1, 0)], n)
+
+
+# ------------------------------------------------------------------------- disjoint parts
+
+
+def _members_of(relation: Relation, n: int) -> dict[int, np.ndarray]:
+    """The parts of a partition by length: for each length the array (parts, length) of their members."""
+    if isinstance(relation, Dilated):
+        step = min(relation.step, n)
+        longer, length = (n % step, n // step) if n else (0, 0)
+        grid = np.arange(step * length, dtype=np.int64).reshape(length, step).T if n else np.empty((0, 0), np.int64)
+        extra = np.arange(step * length, n, dtype=np.int64)[:, None]
+        return {length + 1: np.concatenate([grid[:longer], extra], axis=1), length: grid[longer:]}
+    if isinstance(relation, Blocks):
+        size = min(relation.size, n) or 1
+        whole = n // size * size
+        found = {size: np.arange(whole, dtype=np.int64).reshape(-1, size)}
+        return found | ({n - whole: np.arange(whole, n, dtype=np.int64)[None, :]} if n > whole else {})
+    assert isinstance(relation, Documents)
+    lengths = np.array(relation.lengths, np.int64)
+    starts = np.cumsum(lengths) - lengths
+    distinct, first = np.unique(lengths, return_index=True)
+    ordered = [int(distinct[k]) for k in np.argsort(first) if distinct[k] > 0]
+    return {length: starts[lengths == length][:, None] + np.arange(length) for length in ordered}
+
+
+def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
+    """Disjoint parts; those of equal length are exchanged, and `inside` says that each is permuted freely as well."""
+    parts = {length: blocks for length, blocks in parts.items() if blocks.size}
+    if 1 in parts and len(parts) == 1:
+        return _classes([np.arange(n)], n)
+    part, place, size = (np.empty(n, np.int64) for _ in range(3))
+    shapes: list[Shape] = []
+    moves: list[Move] = []
+    for length, blocks in parts.items():
+        part[blocks] = blocks[:, :1]
+        place[blocks] = np.arange(length)
+        size[blocks] = length
+        shapes.append(wreath(Symmetric(length) if inside else TRIVIAL, Symmetric(len(blocks))))
+        moves.extend(symmetric(blocks))
+        if inside:
+            moves.extend(symmetric(blocks[0][:, None]))
+
+    def keeps_parts(image: np.ndarray) -> bool:
+        # Whole parts go to whole parts of the same length, and in rigid parts each place to the same place.
+        together = np.array_equal(part[image], part[image[part]]) and np.array_equal(size[image], size)
+        return together and (inside or np.array_equal(place[image], place))
+
+    return Group(n, product(*shapes), tuple(moves), "symbolic", keeps_parts)
+
+
+def _combined(relation: Intersection | Union, n: int) -> Group | None:
+    operands = set(relation.operands)
+    if isinstance(relation, Intersection) and ~Identity() in operands and len(operands) == 2:
+        (other,) = operands - {~Identity()}
+        return _joint(other, n) if isinstance(other, _REFLEXIVE) else None  # loops everywhere: no information
+    if isinstance(relation, Union) and Identity() in operands and len(operands) == 2:
+        (other,) = operands - {Identity()}
+        irreflexive = isinstance(other, Complement) and isinstance(other.operands[0], _REFLEXIVE)
+        return _joint(other, n) if irreflexive else None
+    if isinstance(relation, Intersection) and len(operands) == 2:
+        return _ordered_parts(operands, n)
+    return None
+
+
+def _ordered_parts(operands: set[Relation], n: int) -> Group | None:
+    """Documents or blocks, each in causal order or with a one-sided window: rigid, connected parts."""
+    by_kind: dict[bool, Relation] = {isinstance(o, (Documents, Blocks, Dilated)): o for o in operands}
+    if len(by_kind) < 2:
+        return None
+    partition, order = by_kind[True], by_kind[False]
+    if isinstance(order, Transpose):
+        order = order.operands[0]
+    one_sided = isinstance(order, Window) and (order.lookback == 0) != (order.lookahead == 0)
+    if isinstance(order, Causal) or one_sided and not isinstance(partition, Dilated):
+        return _parts(_members_of(partition, n), n, inside=False)
+    return None
+
+
+# ------------------------------------------------------------------------ queries and keys apart
+
+
+def _apart(relation: Relation, q: int, k: int) -> Group | None:
+    n, sides = q + k, (q, k)
+    match relation:
+        case Full() | Empty():
+            return _classes([np.arange(q), np.arange(q, n)], n, sides)
+        case Complement():
+            return _apart(relation.operands[0], q, k)
+        case Causal() if q <= k:
+            # Rows grow by one key each; the keys that every query reads are alike.
+            return _classes([np.arange(q, n if q == 0 else n - q + 1)], n, sides)
+        case _:
+            return None

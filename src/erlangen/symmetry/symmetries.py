@@ -1,0 +1,172 @@
+"""The question: which permutations of positions does a relation keep?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from erlangen.errors import ParameterError, SizeError
+from erlangen.relations import sizes
+from erlangen.relations.families import Batch, PerHead
+from erlangen.relations.graphs import FromMask, Graph
+from erlangen.relations.grids import Grid
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.operators import Node
+from erlangen.relations.partitions import Bipartite, Documents
+from erlangen.relations.relation import Relation
+from erlangen.symmetry.automorphisms import automorphisms
+from erlangen.symmetry.closed_forms import closed_form
+from erlangen.symmetry.group import Group
+
+
+def symmetry(
+    relation: Relation | PerHead | Neighborhoods,
+    n: int | None = None,
+    *,
+    keys: int | None = None,
+    joint: bool = True,
+    budget: float = 10.0,
+) -> Group:
+    """The automorphism group Aut(R) = {pi : (i, j) in R iff (pi i, pi j) in R} on n positions.
+
+    It is the symmetry group of the attention layer with this relation and no positional encoding: f(pi X) = pi f(X) for all X
+    exactly for pi in Aut(R), whatever the weights (W_V != 0). For `PerHead` it is the intersection of
+    the groups of the heads.
+
+    `n` may be left out where the relation has a size of its own. With `joint=False` queries and keys are permuted apart:
+    pairs (tau, sigma) with (i, j) in R iff (tau i, sigma j) in R; then `keys` may differ from n.
+
+    Families of which theory knows the group are answered for any n at once (evidence "symbolic"); others
+    are computed at n (evidence "exact at n"): twins are merged, colours refined, and bliss searches what remains.
+    If that takes longer than `budget` seconds, the group is a part of the true one ("at least").
+
+    >>> from erlangen.relations import Blocks, Causal, Full, Prefix, Ring, Window
+    >>> print(symmetry(Full(), 5), "|", symmetry(Causal(), 5), "|", symmetry(Ring(1, 1), 8))
+    S5, order 120 | 1, order 1 | D8, order 16
+    >>> symmetry(Blocks(2), 6)
+    <Group S2 wr S3, order 48; degree 6; symbolic>
+    >>> print(symmetry(Full(), 1_000_000))
+    S1000000, order 1000000!
+    >>> symmetry(Causal() | Prefix(2) & Window(0, 9), 4)
+    <Group S2, order 2; degree 4; exact at n>
+    >>> symmetry(Full(), 2, keys=3, joint=False)
+    <Group S2 x S3, order 12; 2 queries, 3 keys; symbolic>
+    """
+    members = _members(relation)
+    queries, keys = _sizes(relation, members, n, keys)
+    budget = _budget(budget)
+    if joint and queries != keys:
+        raise SizeError(
+            f"one permutation cannot act on {queries} queries and {keys} keys; with joint=False each side has its own"
+        )
+    if len(members) == 1 and isinstance(members[0], Relation):
+        known = closed_form(members[0], queries, keys, joint)
+        if known is not None:
+            return known
+    bound = [m if isinstance(m, Neighborhoods) else m.on(queries, keys) for m in members]
+    distinct = tuple(dict.fromkeys(bound))
+    if joint:
+        return automorphisms(distinct, np.zeros(queries, np.int64), budget)
+    side = np.repeat(np.array([0, 1]), [queries, keys])
+    return automorphisms([_side_by_side(b) for b in distinct], side, budget, (queries, keys))
+
+
+def stack_symmetry(
+    layers: Iterable[Relation | PerHead | Neighborhoods],
+    n: int | None = None,
+    *,
+    budget: float = 10.0,
+) -> Group:
+    """The group of a stack of layers: the intersection of their groups.
+
+    **This is not the group of what the stack reaches.** A permutation is a symmetry of a network when every
+    layer keeps it; `reach` says which inputs an output can depend on. Three layers on a ring of six with its two
+    neighbours reach everything, and the relation of everything has all 720 permutations; yet each layer still
+    tells neighbours from others, and the network keeps only the 12 symmetries of the hexagon:
+
+    >>> from erlangen.relations import Ring
+    >>> layer = Ring(lookback=1, lookahead=1)
+    >>> print(symmetry(layer.reach(3), 6))
+    S6, order 720
+    >>> print(stack_symmetry([layer] * 3, 6))
+    D6, order 12
+    """
+    listed = tuple(layers)
+    if not listed:
+        raise ParameterError("stack_symmetry(layers) takes at least one layer, got none")
+    members = [member for layer in listed for member in _members(layer)]
+    if len(set(members)) == 1:
+        return symmetry(members[0], n, budget=budget)
+    sized = {_sizes(member, [member], n, None) for member in members}
+    if len(sized) > 1 or len(set(next(iter(sized)))) > 1:
+        raise SizeError(f"the layers of a stack act on one set of positions; these have sizes {sorted(sized)}")
+    size = sized.pop()[0]
+    bound = dict.fromkeys(m if isinstance(m, Neighborhoods) else m.on(size) for m in members)
+    return automorphisms(tuple(bound), np.zeros(size, np.int64), _budget(budget))
+
+
+def own_size(relation: Relation) -> tuple[int, int] | None:
+    """(queries, keys) where a relation has a size of its own, else None.
+
+    >>> from erlangen.relations import Causal
+    >>> own_size(Documents([2, 3]) & Causal()), own_size(Causal())
+    ((5, 5), None)
+    """
+    match relation:
+        case Bipartite():
+            return (relation.encoder + relation.decoder,) * 2
+        case Documents():
+            return (sum(relation.lengths),) * 2
+        case Grid():
+            return (int(np.prod(relation.shape)),) * 2
+        case Graph() if relation.nodes is not None:
+            return (relation.nodes,) * 2
+        case FromMask():
+            return relation._bound.queries, relation._bound.keys
+        case Node():
+            return next((size for operand in relation.operands if (size := own_size(operand))), None)
+        case _:
+            return None
+
+
+def _members(relation: Any) -> Sequence[Relation | Neighborhoods]:
+    if isinstance(relation, (Relation, Neighborhoods)):
+        return (relation,)
+    if isinstance(relation, PerHead):
+        return relation.members
+    if isinstance(relation, Batch):
+        raise ParameterError(f"{relation} holds one relation per batch item: ask for the symmetry of each")
+    raise ParameterError(f"symmetry(relation) takes a relation, a PerHead or neighborhoods, got {relation!r}")
+
+
+def _sizes(
+    relation: Any, members: Sequence[Relation | Neighborhoods], n: int | None, keys: int | None
+) -> tuple[int, int]:
+    own = None
+    for member in members:
+        own = own or ((member.queries, member.keys) if isinstance(member, Neighborhoods) else own_size(member))
+    if n is None:
+        if own is None:
+            raise SizeError(f"{relation} has no size of its own: say on how many positions, symmetry(relation, n)")
+        n, keys = own[0], own[1] if keys is None else keys
+    queries = sizes.size(n, "n")
+    bound_keys = queries if keys is None else sizes.size(keys, "keys")
+    for member in members:
+        if isinstance(member, Neighborhoods) and (member.queries, member.keys) != (queries, bound_keys):
+            raise SizeError(f"{member} was asked for on {queries} queries and {bound_keys} keys")
+    return queries, bound_keys
+
+
+def _budget(budget: Any) -> float:
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 0:
+        raise ParameterError(f"budget is a number of seconds >= 0, got {budget!r}")
+    return float(budget)
+
+
+def _side_by_side(bound: Neighborhoods) -> Neighborhoods:
+    """Queries and keys as one set of points, queries first; key rows are empty."""
+    q, k = bound.queries, bound.keys
+    indptr = np.concatenate([bound.indptr, np.full(k, bound.indptr[-1], np.int64)])
+    return Neighborhoods(q + k, q + k, indptr, bound.starts + q, bound.stops + q)
