@@ -33,7 +33,7 @@ def take(table: np.ndarray, index: Any) -> Any:
     array([20, 10])
     """
     if is_torch(index):
-        return sys.modules["torch"].as_tensor(table, device=index.device)[index]
+        return sys.modules["torch"].tensor(table, device=index.device)[index]
     return table[index]
 
 

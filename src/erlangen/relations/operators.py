@@ -16,6 +16,8 @@ from erlangen.relations.partitions import Blocks, Documents, Global
 from erlangen.relations.relation import Relation, Site, need_joint, need_keys
 from erlangen.relations.windows import Dilated, Ring, Window
 
+Rule = Callable[[Relation, Relation], Relation | None]
+
 # How tightly each operator binds in Python, loosest first; `repr` sets parentheses by it.
 _UNION, _INTERSECTION, _COMPOSITION, _COMPLEMENT, _POWER, _ATOM = range(6)
 
@@ -246,7 +248,7 @@ def intersection(*relations: Relation) -> Relation:
     >>> Causal() & Causal(), Causal() & Full(), Causal() & ~Causal()
     (Causal(), Causal(), Empty())
     """
-    return _lattice(relations, Intersection, Union, unit=Full(), zero=Empty(), rule=simplify.meet)
+    return _lattice(relations, Intersection, Union, unit=Full(), zero=Empty(), rule=_meet)
 
 
 def union(*relations: Relation) -> Relation:
@@ -256,7 +258,27 @@ def union(*relations: Relation) -> Relation:
     >>> Causal() | Window(lookback=3), Causal() | ~Causal()
     (Causal(), Full())
     """
-    return _lattice(relations, Union, Intersection, unit=Empty(), zero=Full(), rule=simplify.join)
+    return _lattice(relations, Union, Intersection, unit=Empty(), zero=Full(), rule=_join)
+
+
+def _meet(a: Relation, b: Relation) -> Relation | None:
+    return _dualise(a, b, simplify.meet, simplify.join, Empty())
+
+
+def _join(a: Relation, b: Relation) -> Relation | None:
+    return _dualise(a, b, simplify.join, simplify.meet, Full())
+
+
+def _dualise(a: Relation, b: Relation, rule: Rule, dual: Rule, zero: Relation) -> Relation | None:
+    """De Morgan: ~a & ~b = ~(a | b), and a & ~c is empty when a lies inside c (dually for unions)."""
+    if isinstance(a, Complement) and isinstance(b, Complement):
+        inner = dual(a._inner, b._inner)
+        return None if inner is None else complement(inner)
+    if isinstance(a, Complement):
+        a, b = b, a
+    if isinstance(b, Complement):
+        return zero if rule(a, b._inner) == a else None
+    return rule(a, b)
 
 
 def _lattice(
@@ -266,7 +288,7 @@ def _lattice(
     *,
     unit: Relation,
     zero: Relation,
-    rule: Callable[[Relation, Relation], Relation | None],
+    rule: Rule,
 ) -> Relation:
     waiting = [
         part for r in reversed(relations) for part in reversed(r.operands if type(r) is node else (r,))
@@ -274,7 +296,7 @@ def _lattice(
     kept: list[Relation] = []
     while waiting:
         part = waiting.pop()
-        if part == zero or complement(part) in kept:
+        if part == zero:
             return zero
         if part == unit:
             continue

@@ -23,6 +23,7 @@ Rule = Callable[[Any, Any], Relation | None]
 _MEET: dict[tuple[type, type], Rule] = {
     (Causal, Window): lambda a, b: Window(b.lookback),
     (Causal, Prefix): lambda a, b: a,
+    (Window, Prefix): lambda a, b: a if a.lookahead == 0 else None,
     (Window, Window): lambda a, b: Window(min(a.lookback, b.lookback), min(a.lookahead, b.lookahead)),
     (Prefix, Prefix): lambda a, b: Prefix(min(a.length, b.length)),
     (Dilated, Dilated): lambda a, b: Dilated(lcm(a.step, b.step)),
@@ -34,6 +35,7 @@ _MEET: dict[tuple[type, type], Rule] = {
 _JOIN: dict[tuple[type, type], Rule] = {
     (Causal, Window): lambda a, b: a if b.lookahead == 0 else None,
     (Causal, Prefix): lambda a, b: b,
+    (Window, Prefix): lambda a, b: b if a.lookahead == 0 else None,
     (Window, Window): lambda a, b: Window(max(a.lookback, b.lookback), max(a.lookahead, b.lookahead)),
     (Prefix, Prefix): lambda a, b: Prefix(max(a.length, b.length)),
     (Dilated, Dilated): lambda a, b: Dilated(min(a.step, b.step)) if _divides(a.step, b.step) else None,
