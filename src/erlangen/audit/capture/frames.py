@@ -1,0 +1,78 @@
+"""Which module's code is running: a stack kept by forward hooks that are removed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(eq=False)
+class Frame:
+    """One running call of a module."""
+
+    module: nn.Module
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    opaque: str | None = None
+    """Why the attention seen inside needs a probe of the whole module, if it does."""
+    calls: int = 0
+    """How many calls its own code has made so far."""
+
+
+class Frames:
+    """The stack of running module calls, innermost last."""
+
+    def __init__(self, model: nn.Module, leaving: Callable[[Frame], None]) -> None:
+        self._names: dict[int, str] = {}
+        for name, module in model.named_modules():
+            self._names.setdefault(id(module), name)
+        self._model = model
+        self._leaving = leaving
+        self._handles: list[Any] = []
+        self.stack: list[Frame] = []
+        self.paused = False
+
+    def __enter__(self) -> Frames:
+        for module in dict.fromkeys(self._model.modules()):
+            if isinstance(module, torch.jit.ScriptModule):
+                continue
+            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.stack.clear()
+
+    def name(self) -> str:
+        """The name of the innermost running module that has parts or parameters of its own."""
+        frame = self.owner()
+        return "" if frame is None else frame.name
+
+    def owner(self) -> Frame | None:
+        """The innermost running module call, passing over wrappers such as `nn.Softmax` and `nn.Dropout`."""
+        for frame in reversed(self.stack):
+            if not isinstance(frame.module, nn.Softmax | nn.Dropout):
+                return frame
+        return None
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if not self.paused:
+            self.stack.append(Frame(module, self._names.get(id(module), ""), args, kwargs))
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self.paused:
+            return
+        while self.stack:
+            frame = self.stack.pop()
+            if frame.module is module:
+                if frame.opaque is not None:
+                    self._leaving(frame)
+                return

@@ -1,0 +1,118 @@
+"""One observed forward pass: every attention call is handed to an observer the moment it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from erlangen.audit.capture import eager, mha, sdpa
+from erlangen.audit.capture.calls import Call, Unexplained
+from erlangen.audit.capture.flex import flex_patches
+from erlangen.audit.capture.frames import Frame, Frames
+from erlangen.audit.capture.module import module_call
+from erlangen.audit.capture.pyg import EdgeSoftmax
+from erlangen.audit.capture.tape import PRODUCTS, Node, Tape, name_of
+
+Observer = Callable[[Call], None]
+
+
+class Session:
+    """Watches a model while it runs inside `with`; afterwards no hook and no patch is left.
+
+    `observe` is called with each attention call, in order, while the tensors that reached it still exist.
+    `batch` is the number of sequences in the input: it tells batch items from heads in folded shapes.
+    """
+
+    def __init__(self, model: nn.Module, observe: Observer, batch: int = 1) -> None:
+        self._observe = observe
+        self.batch = batch
+        self.frames = Frames(model, self._probe_module)
+        self.tape = Tape()
+        self.unexplained: list[Unexplained] = []
+        self.softmaxes: list[Node] = []
+        self.seen = 0
+        self._mode = _Mode(self)
+        self._edges = EdgeSoftmax(self, model)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Session:
+        with ExitStack() as stack:
+            stack.enter_context(self.frames)
+            stack.enter_context(self._edges)
+            stack.enter_context(flex_patches(self))
+            stack.enter_context(self._mode)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    @property
+    def other_softmaxes(self) -> int:
+        """Softmax calls that were not attention: their scores are no product and their weights weigh nothing."""
+        return sum(1 for node in self.softmaxes if not node.consumed and node.opaque)
+
+    def unfinished(self) -> list[Unexplained]:
+        """Softmax calls over a product of activations whose weights never met values."""
+        return [
+            Unexplained(node.module, "a softmax over products whose weights were not seen to weigh values")
+            for node in self.softmaxes
+            if not node.consumed and not node.opaque
+        ]
+
+    def emit(self, make: Callable[[], Call]) -> None:
+        """Build and hand on one call; what cannot be built or measured is unexplained, never an error."""
+        self.seen += 1
+        owner = self.frames.owner()
+        if owner is not None:
+            owner.calls += 1
+        was_paused, self.frames.paused = self.frames.paused, True
+        try:
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                self._observe(make())
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            self.unexplained.append(Unexplained(self.frames.name(), reason))
+        finally:
+            self.frames.paused = was_paused
+
+    def dispatch(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run one torch function and note what it means for attention."""
+        out = function(*args, **kwargs)
+        if self.frames.paused:
+            return out
+        if function is F.scaled_dot_product_attention:
+            self.emit(lambda: sdpa.record(self, function, args, kwargs))
+            return out
+        if function is F.multi_head_attention_forward:
+            self.emit(lambda: mha.record(self, function, args, kwargs))
+            return out
+        name = name_of(function)
+        if name == "softmax" and isinstance(out, torch.Tensor):
+            eager.softmax(self, function, args, kwargs, out)
+        elif name in PRODUCTS and isinstance(out, torch.Tensor):
+            eager.product(self, function, args, kwargs, out)
+        else:
+            nodes = self.tape.tracked((args, kwargs))
+            if nodes:
+                self.tape.step(function, args, kwargs, out, nodes)
+        return out
+
+    def _probe_module(self, frame: Frame) -> None:
+        self.seen -= 1 + frame.calls  # counted when its parts were seen
+        self.emit(lambda: module_call(self, frame))
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._session.dispatch(func, args, kwargs or {})

@@ -1,0 +1,85 @@
+"""A measured relation: the exact neighborhoods of every batch item and head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from erlangen.relations import Neighborhoods
+
+
+@dataclass(frozen=True)
+class Support:
+    """The neighborhoods of one attention call, `items[b][h]` for batch item b and head h.
+
+    Equal neighborhoods are one object, so a call whose heads and items all agree costs one.
+
+    >>> support = Support.from_dense(np.tril(np.ones((1, 2, 3, 3), bool)))
+    >>> support.batch, support.heads, support.unique[0].num_edges
+    (1, 2, 6)
+    """
+
+    items: tuple[tuple[Neighborhoods, ...], ...]
+
+    @classmethod
+    def from_dense(cls, dense: Any) -> Support:
+        """From a boolean array of shape (batch, heads, queries, keys)."""
+        array = np.asarray(dense, bool)
+        made: dict[bytes, Neighborhoods] = {}
+
+        def bound(matrix: np.ndarray) -> Neighborhoods:
+            key = np.packbits(matrix).tobytes()
+            if key not in made:
+                made[key] = Neighborhoods.from_dense(matrix)
+            return made[key]
+
+        return cls(tuple(tuple(bound(matrix) for matrix in item) for item in array))
+
+    @classmethod
+    def same(cls, neighborhoods: Neighborhoods, batch: int, heads: int) -> Support:
+        """The same neighborhoods for every item and head."""
+        return cls(((neighborhoods,) * heads,) * batch)
+
+    @property
+    def batch(self) -> int:
+        """The number of batch items."""
+        return len(self.items)
+
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return len(self.items[0]) if self.items else 0
+
+    @property
+    def queries(self) -> int:
+        """The number of queries."""
+        return self.items[0][0].queries
+
+    @property
+    def keys(self) -> int:
+        """The number of keys."""
+        return self.items[0][0].keys
+
+    @cached_property
+    def unique(self) -> tuple[Neighborhoods, ...]:
+        """The distinct neighborhoods, in order of appearance."""
+        return tuple(dict.fromkeys(bound for item in self.items for bound in item))
+
+    def of_item(self, item: int) -> Neighborhoods:
+        """What one batch item reads through any head: the union over its heads."""
+        result, *rest = dict.fromkeys(self.items[min(item, self.batch - 1)])
+        for bound in rest:
+            result = result | bound
+        return result
+
+    def difference(self, other: Support) -> tuple[int, int, int, int, bool] | None:
+        """The first edge where two supports differ: (item, head, query, key, whether self has it)."""
+        for b, (mine, theirs) in enumerate(zip(self.items, other.items, strict=True)):
+            for h, (a, c) in enumerate(zip(mine, theirs, strict=True)):
+                if a != c:
+                    i, j = (a ^ c).edges()[0].tolist()
+                    return b, h, i, j, bool(a.contains(i, j))
+        return None

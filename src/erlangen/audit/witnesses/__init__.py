@@ -1,0 +1,1 @@
+"""The independent measurements of an audit: declared, kernel, flow."""

@@ -1,0 +1,169 @@
+"""The kernel witness: the captured call run again with zero queries and one-hot values (theorem T1).
+
+At zero queries all scores are equal, so the weights are uniform over the true support and nothing underflows.
+The values are unit vectors, as many at a time as the head dimension holds, so the output *is* the weights.
+Mask, flags, shapes, types and code path are those of the call. Biases above -1e4 count as zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import torch
+
+from erlangen.audit.capture.calls import (
+    Call,
+    EagerCall,
+    EdgeSoftmaxCall,
+    FlexCall,
+    MHACall,
+    ModuleCall,
+    SDPACall,
+)
+from erlangen.audit.capture.tape import leveled, replay
+from erlangen.audit.support import Support
+from erlangen.audit.witnesses.shapes import edge_support, items_and_heads, query_key_last
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a call really reads, and the rows it turns into NaN as (item, head, query)."""
+
+    support: Support
+    nan_rows: tuple[tuple[int, int, int], ...] = ()
+
+
+@singledispatch
+def kernel(call: Call) -> Probe:
+    """Run the call again and read its support off the output."""
+    raise TypeError(f"no probe for {type(call).__name__}")
+
+
+@kernel.register
+def _sdpa(call: SDPACall) -> Probe:
+    mask = call.mask
+    if mask is not None and mask.is_floating_point():
+        mask = _leveled(mask)
+    query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
+
+    def run(value: torch.Tensor) -> torch.Tensor:
+        return call.function(
+            query, key, value, attn_mask=mask, dropout_p=0.0, is_causal=call.is_causal, **call.options
+        )
+
+    return _read(items_and_heads(_weights(run, call.value), call))
+
+
+@kernel.register
+def _mha(call: MHACall) -> Probe:
+    given = call.arguments
+    if given["static_k"] is not None or given["static_v"] is not None:
+        raise ValueError("static keys and values are given")
+    dim, heads = given["embed_dim_to_check"], call.heads
+    width = dim // heads
+    query, key = given["query"], given["key"]
+    unit = torch.eye(dim, dtype=query.dtype, device=query.device)
+    zero = torch.zeros_like(unit)
+    changed: dict[str, Any] = {
+        "query": torch.zeros_like(query),
+        "key": torch.zeros_like(key),
+        "out_proj_weight": unit,
+        "out_proj_bias": None,
+        "training": False,
+    }
+    for name in ("in_proj_bias", "bias_k", "bias_v"):
+        changed[name] = None if given[name] is None else torch.zeros_like(given[name])
+    if given["use_separate_proj_weight"]:
+        changed |= {"q_proj_weight": zero, "k_proj_weight": torch.zeros_like(given["k_proj_weight"])}
+        changed["v_proj_weight"] = unit
+    else:
+        changed["in_proj_weight"] = torch.cat([zero, zero, unit])
+    for name in ("attn_mask", "key_padding_mask"):
+        if given[name] is not None and given[name].is_floating_point():
+            changed[name] = _leveled(given[name])
+    arguments = given | changed
+
+    chunks = []
+    for first in range(0, call.keys, width):
+        size = min(width, call.keys - first)
+        value = torch.zeros(*key.shape[:-1], heads, width, dtype=query.dtype, device=query.device)
+        for column in range(size):
+            value[first + column, ..., column] = 1
+        out = call.function(**(arguments | {"value": value.flatten(-2)}))[0]
+        chunks.append(out.reshape(call.queries, call.batch, heads, width)[..., :size])
+    return _read(torch.cat(chunks, dim=-1).permute(1, 2, 0, 3))
+
+
+@kernel.register
+def _eager(call: EagerCall) -> Probe:
+    weights = query_key_last(replay(call.weights), call.query_axis, call.key_axis)
+    weights = weights.expand(*weights.shape[:-2], call.queries, call.keys)
+    return _read(items_and_heads(weights, call))
+
+
+@kernel.register
+def _flex(call: FlexCall) -> Probe:
+    query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
+
+    def run(value: torch.Tensor) -> torch.Tensor:
+        out = call.function(
+            query, key, value, score_mod=call.score_mod, block_mask=call.block_mask, **call.options
+        )
+        return out[0] if isinstance(out, tuple) else out
+
+    return _read(items_and_heads(_weights(run, call.value), call))
+
+
+@kernel.register
+def _edges(call: EdgeSoftmaxCall) -> Probe:
+    weights = call.function(torch.zeros_like(call.scores), **call.arguments).reshape(-1, call.heads)
+    broken = weights.isnan()
+    rows = {(0, int(h), int(call.targets[e])) for e, h in broken.nonzero().tolist()}
+    return Probe(edge_support(call, (weights > 0) & ~broken), tuple(sorted(rows)))
+
+
+@kernel.register
+def _module(call: ModuleCall) -> Probe:
+    """All heads at once: at zero hidden states, whose output changes when position j's state does? (T1)"""
+    zero = torch.zeros_like(call.hidden)
+    base = call.run(zero)
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    state = torch.randn(call.hidden.shape[0], call.hidden.shape[-1], generator=generator)
+    state = state.to(call.hidden)
+    changes = torch.zeros(call.batch, call.queries, call.keys, dtype=torch.float64)
+    for j in range(call.keys):
+        moved = zero.clone()
+        moved[:, j] = state
+        change = (call.run(moved) - base).abs().flatten(2).amax(-1)
+        changes[:, :, j] = change.double().cpu()
+    # A weight is at least 1 / keys of the largest; rounding is below a millionth of it.
+    scale = changes.nan_to_num().amax(dim=(1, 2), keepdim=True)
+    return _read((changes > scale * (1e-3 / call.keys))[:, None])
+
+
+def _weights(run: Any, value: torch.Tensor) -> torch.Tensor:
+    """The attention weights of a call, from runs with one-hot values of the call's own shape."""
+    keys, width = value.shape[-2:]
+    chunks = []
+    for first in range(0, keys, width):
+        size = min(width, keys - first)
+        unit = torch.zeros_like(value)
+        columns = torch.arange(size, device=value.device)
+        unit[..., first + columns, columns] = 1
+        chunks.append(run(unit)[..., :size])
+    return torch.cat(chunks, dim=-1)
+
+
+def _leveled(mask: torch.Tensor) -> torch.Tensor:
+    level = leveled(mask)
+    return mask if torch.equal(level, mask) else level
+
+
+def _read(weights: torch.Tensor) -> Probe:
+    broken = weights.isnan().any(dim=-1)
+    rows = tuple((int(b), int(h), int(i)) for b, h, i in broken.nonzero().tolist())
+    support = (weights > 0) & ~broken.unsqueeze(-1)
+    return Probe(Support.from_dense(np.asarray(support.cpu().numpy(), bool)), rows)
