@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
-import bias_brute as brute
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import bias_brute as brute
 from erlangen.bias import Certificate, verify
 from erlangen.bias.kinds import KINDS
 from erlangen.bias.properties import PROPERTIES

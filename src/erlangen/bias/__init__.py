@@ -1,0 +1,7 @@
+"""Verdicts with evidence: what a relation assumes, certificates anyone can re-check, the hierarchy, the theorems."""
+
+from erlangen.bias.certificates import Certificate
+from erlangen.bias.classify import Bias, FamilyGroup, classify
+from erlangen.bias.verify import verify
+
+__all__ = ["Bias", "Certificate", "FamilyGroup", "classify", "verify"]

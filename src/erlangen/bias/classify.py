@@ -1,0 +1,255 @@
+"""What a relation assumes: its kind, its row of Table 1, its symmetry and properties, with certificates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from erlangen.bias.certificates import Certificate, encode
+from erlangen.bias.kinds import KINDS
+from erlangen.bias.laws import always
+from erlangen.bias.properties import PROPERTIES
+from erlangen.bias.table1 import Row, row
+from erlangen.bias.verify import MAX_SEARCH
+from erlangen.errors import ParameterError, SizeError
+from erlangen.relations import Causal, Empty, Full, Identity, Neighborhoods, Relation, Window
+from erlangen.relations.extent import own_sizes
+from erlangen.symmetry import Group, symmetry
+
+MAX_FAMILY = 2_000_000
+"""Windows wider than this are not answered for every n: their certificates are found at n = width + 2."""
+
+MAX_LISTED = 100_000
+"""Generators are written into JSON up to this many numbers in all."""
+
+
+@dataclass(frozen=True)
+class FamilyGroup:
+    """The symmetry of a family for every n it is stated for: `S_n`, `Z2` or `1`.
+
+    >>> FamilyGroup("S_n", "n!").evidence
+    'symbolic'
+    """
+
+    name: str
+    order_text: str
+    evidence: str = "symbolic"
+
+    def __str__(self) -> str:
+        return f"{self.name}, order {self.order_text}"
+
+
+@dataclass(frozen=True)
+class Bias:
+    """The verdict on a relation: what it assumes about the data.
+
+    - `kind`: `empty`, `full`, `identity`, `bipartite`, `total-order`, `previous` (with `p`), otherwise `sparse`;
+      `graph` when the neighborhoods depend on the data; None when it is not known.
+    - `kinds`: every kind that fits. On small n several do (on one position the loop is full, identity and a
+      total order at once); `kind` is the first in the order above.
+    - `properties`: name -> True, False, or None (not decided).
+    - `certificates`: name -> `Certificate`, for every decided property, kind, and the symmetry.
+    - `symmetry`: the `Group` at n, or a `FamilyGroup` for every n.
+    - `evidence`: `exact at n`, or `symbolic` when the verdict is for every n >= `from_n`.
+    """
+
+    relation: str
+    n: int | None
+    kind: str | None
+    kinds: tuple[str, ...]
+    p: int | None
+    table1: Row | None
+    symmetry: Group | FamilyGroup | None
+    certificates: dict[str, Certificate] = field(repr=False)
+    evidence: str
+    from_n: int | None = None
+
+    @property
+    def properties(self) -> dict[str, bool | None]:
+        """Each property: True, False, or None where it was not decided."""
+        known = self.certificates
+        return {name: known[name].value if name in known else None for name in PROPERTIES}
+
+    @property
+    def order(self) -> np.ndarray | None:
+        """The order in which a `total-order` or `previous` relation reads backwards, least first.
+
+        >>> from erlangen.relations import FromMask
+        >>> classify(FromMask([[1, 1], [0, 1]])).order.tolist()
+        [1, 0]
+        """
+        from erlangen.bias.certificates import decode
+
+        if self.kind not in ("total-order", "previous") or self.n is None:
+            return None
+        return decode(self.certificates[self.kind].data["order"], self.n)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as JSON: kind, p, symmetry, table1, properties, certificates, and where it holds."""
+        where = {"from_n": self.from_n} if self.n is None else {"n": self.n}
+        return {
+            "relation": self.relation,
+            **where,
+            "kind": self.kind,
+            "kinds": list(self.kinds),
+            "p": self.p,
+            "evidence": self.evidence,
+            "symmetry": _group_record(self.symmetry),
+            "table1": None if self.table1 is None else self.table1.as_dict(),
+            "properties": self.properties,
+            "certificates": {name: proof.as_dict() for name, proof in self.certificates.items()},
+        }
+
+
+def classify(relation: Relation | Neighborhoods, n: Any = None) -> Bias:
+    """Classify a relation by what it *is* on n positions, not by how it was written.
+
+    Without n: relations with a size of their own (`Bipartite`, `Documents`, `FromMask`, ...) are classified at
+    it; `Full`, `Identity`, `Empty`, `Causal` and `Window` (and transposes) for every n from `from_n` on; for any
+    other relation only what holds at every size by law is answered, and the rest is None. A data-dependent
+    relation is `graph`; give its vectors, shape (length, dim), as n to decide the properties of one instance.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> bias = classify(Window(lookback=8), 8)
+    >>> bias.kind, bias.table1.data_type, bias.symmetry.order
+    ('total-order', 'sequential', 1)
+    >>> classify(Window(lookback=2), 8).kind, classify(Window(lookback=2), 8).p
+    ('previous', 2)
+    >>> everywhere = classify(Causal())
+    >>> everywhere.kind, everywhere.evidence, everywhere.from_n
+    ('total-order', 'symbolic', 2)
+    >>> classify(Window(lookback=2)).certificates["transitive"].data
+    {'triple': [3, 1, 0]}
+    """
+    if isinstance(relation, Neighborhoods):
+        if n is not None and n != relation.queries:
+            raise SizeError(f"{relation!r} is bound already; leave n out (it was {n!r})")
+        return _at(relation, repr(relation), relation)
+    if not isinstance(relation, Relation):
+        raise ParameterError(
+            f"classify takes one relation or R.on(n), got {relation!r}; classify the members of a family one by one"
+        )
+    if relation.data_dependent:
+        return _data_dependent(relation, n)
+    if n is None:
+        sizes = own_sizes(relation)
+        return _for_every_size(relation) if sizes is None else _at(relation.on(*sizes), repr(relation), relation)
+    return _at(relation.on(n), repr(relation), relation)
+
+
+def _at(bound: Neighborhoods, text: str, source: Relation | Neighborhoods) -> Bias:
+    n = bound.queries
+    if n != bound.keys:
+        raise SizeError(
+            f"classify is about relations of one sequence with itself; {text} has {n} queries and {bound.keys} keys. "
+            "Write encoder-decoder attention as Bipartite(encoder, decoder)"
+        )
+    known = {name: kind(bound) for name, kind in KINDS.items()}
+    kinds = tuple(name for name, proof in known.items() if proof is not None and proof.value)
+    certificates = {name: decide(bound) for name, decide in PROPERTIES.items()}
+    kind = kinds[0] if kinds else "sparse"
+    # A sparse verdict says that every other kind fails, so it shows each failing; any other shows itself.
+    certificates |= {name: known[name] for name in kinds} if kinds else known
+    group = symmetry(source) if isinstance(source, Neighborhoods) else symmetry(source, n)
+    decided = {name: proof for name, proof in certificates.items() if proof is not None}
+    proof = _symmetry_certificate(bound, group, decided)
+    if proof is not None:
+        decided["symmetry"] = proof
+    p = decided["previous"].data["p"] if kind == "previous" else None
+    return Bias(text, n, kind, kinds or ("sparse",), p, row(kind), group, decided, "exact at n")
+
+
+def _symmetry_certificate(
+    bound: Neighborhoods, group: Group, known: dict[str, Certificate]
+) -> Certificate | None:
+    n = bound.queries
+    data: dict[str, Any] | None = None
+    loops = int(bound.contains(np.arange(n), np.arange(n)).sum())
+    if known["unique_topological_order"].value:
+        order = known["unique_topological_order"].data["order"]
+        data = {"proof": "unique-order", "order": "1", "topological": order}
+    elif loops in (0, n) and bound.num_edges - loops in (0, n * (n - 1)):
+        data = {"proof": "indiscernible", "order": {"factorials": [n]}}
+    elif "bipartite" in known and known["bipartite"].value:
+        encoder = known["bipartite"].data["encoder"]
+        read = int((bound.T.degrees > 0).sum())
+        data = {"proof": "blocks", "order": {"factorials": [read, n - read]}, "encoder": encoder}
+    elif n <= MAX_SEARCH and group.exact:
+        generators = [encode(generator, n) for generator in group.generators]
+        data = {"proof": "search", "order": str(group.order), "generators": generators}
+    return None if data is None else Certificate("symmetry", True, data, n)
+
+
+# --------------------------------------------------------------- without a size
+
+
+def _family(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
+    """From which n on the verdict no longer changes, and the group from there on.
+
+    With p = the wider side of a window: from n = p + 2 on some pair is out of reach, which is what decides
+    transitivity and totality; a symmetric band has exactly its reflection from n = 2 p + 2 on.
+    """
+    match relation:
+        case Full() | Identity() | Empty():
+            return 2, FamilyGroup("S_n", "n!")
+        case Causal():
+            return 2, FamilyGroup("1", "1")
+        case Window(lookback=back, lookahead=ahead):
+            wide = max(back, ahead)
+            if wide == 0:
+                return 2, FamilyGroup("S_n", "n!")
+            if back == ahead:
+                return 2 * wide + 2, FamilyGroup("Z2", "2")
+            return wide + 2, FamilyGroup("1", "1") if 0 in (back, ahead) else None
+    return _family(relation.T) if isinstance(relation.T, Causal) else None
+
+
+def _for_every_size(relation: Relation) -> Bias:
+    text, family = repr(relation), _family(relation)
+    if family is None or family[0] > MAX_FAMILY:
+        laws = {name: Certificate(name, True, {}, 0, every_size=True) for name in sorted(always(relation))}
+        return Bias(text, None, None, (), None, None, None, laws, "symbolic" if laws else "none", 0)
+    size, group = family
+    at = _at(relation.on(size), text, relation)
+    # Every index in these certificates is below `size` and every array a word, so they say the same at n >= size.
+    lifted = {
+        name: replace(proof, size=size, every_size=True)
+        for name, proof in at.certificates.items()
+        if name != "symmetry"
+    }
+    if "total-order" in lifted and not lifted["total-order"].value:
+        inner = lifted["total-order"].data["fails"]
+        lifted["total-order"] = replace(
+            lifted["total-order"],
+            data={"fails": {"claim": inner["claim"], "value": False, "from_n": size, "data": inner["data"]}},
+        )
+    proof = at.certificates.get("symmetry")
+    if proof is not None and proof.data["proof"] == "unique-order":
+        lifted["symmetry"] = replace(proof, size=size, every_size=True)
+    return replace(at, n=None, symmetry=group, certificates=lifted, evidence="symbolic", from_n=size)
+
+
+def _data_dependent(relation: Relation, data: Any) -> Bias:
+    text = repr(relation)
+    if getattr(data, "ndim", 0) != 2:  # a size does not say what the data is
+        return Bias(text, None, "graph", ("graph",), None, row("graph"), None, {}, "data-dependent")
+    bound = relation.on(data)
+    at = _at(bound, text, bound)
+    return replace(at, kind="graph", kinds=("graph", *at.kinds), p=None, table1=row("graph"))
+
+
+def _group_record(group: Group | FamilyGroup | None) -> dict[str, Any]:
+    if group is None:
+        return {"name": None, "order": None, "generators": None, "evidence": "none"}
+    record: dict[str, Any] = {"name": group.name, "order": group.order_text, "generators": None}
+    if isinstance(group, Group):
+        text = group.order_text
+        # Beyond 30 digits the text is an expression such as 1000000!.
+        record["order"] = int(text) if text.isdigit() else text
+        if len(group.generators) * group.degree <= MAX_LISTED:
+            record["generators"] = [generator.tolist() for generator in group.generators]
+        else:
+            record["generators_omitted"] = len(group.generators)
+    return record | {"evidence": group.evidence}

@@ -1,0 +1,399 @@
+"""Re-check a certificate from the definitions alone, without trusting whoever wrote it.
+
+Nothing here is shared with the classifier: each claim is checked against the bound relation by its definition.
+A certificate that does not say exactly what its claim needs is rejected, never repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import factorial, prod
+from typing import Any
+
+import numpy as np
+
+from erlangen.bias.automorphisms import count_automorphisms, generated_order
+from erlangen.bias.certificates import Certificate, decode
+from erlangen.bias.ranges import extreme, loops, run_rows
+from erlangen.errors import DataError, ParameterError
+from erlangen.relations import Neighborhoods, Relation
+
+MAX_SEARCH = 24
+"""Automorphisms are counted by exhaustive search up to this many positions."""
+
+
+def verify(certificate: Certificate | Mapping[str, Any], relation: Neighborhoods | Relation) -> bool:
+    """Whether the certificate proves its claim about this relation.
+
+    `relation` is bound (`R.on(n)`), or a relation, which is then bound to the certificate's own size. A
+    certificate about every n >= `size` is checked at the size of the bound relation.
+
+    >>> from erlangen.relations import Causal
+    >>> verify(Certificate("transitive", True, {"order": "ascending"}, size=4), Causal().on(4))
+    True
+    >>> verify(Certificate("symmetric", False, {"present": [0, 1]}, size=4), Causal().on(4))
+    False
+    """
+    if not isinstance(certificate, Certificate):
+        try:
+            certificate = Certificate.from_dict(certificate)
+        except DataError:
+            return False
+    bound = relation.on(certificate.size) if isinstance(relation, Relation) else relation
+    if not isinstance(bound, Neighborhoods):
+        raise ParameterError(f"verify takes a relation or R.on(n), got {relation!r}")
+    n = bound.queries
+    if n != bound.keys or n < certificate.size or (n > certificate.size and not certificate.every_size):
+        return False
+    check = _CLAIMS.get(certificate.claim)
+    data = certificate.data
+    if check is None or not isinstance(data, Mapping) or type(certificate.value) is not bool:
+        return False
+    try:
+        return bool(check(bound, certificate.value, dict(data)))
+    except (DataError, _Malformed):
+        return False
+
+
+class _Malformed(Exception):
+    """The data of a certificate is not what its claim needs."""
+
+
+def _fields(data: dict[str, Any], *names: str) -> list[Any]:
+    if set(data) != set(names):
+        raise _Malformed
+    return [data[name] for name in names]
+
+
+def _position(value: Any, n: int) -> int:
+    if type(value) is not int or not 0 <= value < n:
+        raise _Malformed
+    return value
+
+
+def _positions(value: Any, n: int, count: int | None = None) -> list[int]:
+    if not isinstance(value, (list, tuple)) or (count is not None and len(value) != count):
+        raise _Malformed
+    return [_position(item, n) for item in value]
+
+
+def _array(value: Any, n: int, length: int | None = None) -> np.ndarray:
+    array = decode(value, n)
+    if length is not None and array.size != length:
+        raise _Malformed
+    return array
+
+
+def _places(value: Any, n: int) -> np.ndarray:
+    """The place of each position in an order, which must be a permutation."""
+    order = _array(value, n, n)
+    if not np.array_equal(np.sort(order), np.arange(n)):
+        raise _Malformed
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    return place
+
+
+def _ordered(bound: Neighborhoods, place: np.ndarray) -> bool:
+    """Every key but the query itself comes before its query."""
+    strict = bound - loops(bound.queries)
+    return bool((extreme(place, strict.starts, strict.stops, np.maximum) < place[run_rows(strict)]).all())
+
+
+# ------------------------------------------------------------------ properties
+
+
+def _reflexive(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        _fields(data)
+        at = np.arange(n)
+        return bool(bound.contains(at, at).all())
+    [i] = _fields(data, "missing")
+    return not bound.contains(_position(i, n), i)
+
+
+def _symmetric(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    if value:
+        _fields(data)
+        return bound == bound.T
+    i, j = _positions(*_fields(data, "present"), bound.queries, 2)
+    return bool(bound.contains(i, j)) and not bound.contains(j, i)
+
+
+def _antisymmetric(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    if value:
+        _fields(data)
+        return (bound & bound.T) <= loops(bound.queries)
+    i, j = _positions(*_fields(data, "pair"), bound.queries, 2)
+    return i != j and bool(bound.contains(i, j)) and bool(bound.contains(j, i))
+
+
+def _transitive(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value and data:
+        return _total_order(bound, True, data)
+    if value:
+        return bound.num_edges == n * n or bound.compose(bound) <= bound
+    i, j, k = _positions(*_fields(data, "triple"), n, 3)
+    return bool(bound.contains(i, j)) and bool(bound.contains(j, k)) and not bound.contains(i, k)
+
+
+def _total(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        _fields(data)
+        return (bound | bound.T).num_edges == n * n
+    i, j = _positions(*_fields(data, "pair"), n, 2)
+    return not bound.contains(i, j) and not bound.contains(j, i)
+
+
+def _cycle(bound: Neighborhoods, value: Any) -> bool:
+    cycle = _positions(value, bound.queries)
+    following = np.roll(cycle, -1)
+    distinct = len(cycle) >= 2 and len(set(cycle)) == len(cycle)
+    return distinct and bool(bound.contains(np.array(cycle), following).all())
+
+
+def _acyclic(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    if value:
+        return _ordered(bound, _places(*_fields(data, "order"), bound.queries))
+    return _cycle(bound, *_fields(data, "cycle"))
+
+
+def _unique_order(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if not value and "cycle" in data:
+        return _cycle(bound, *_fields(data, "cycle"))
+    if value:
+        place = _places(*_fields(data, "order"), n)
+        order = np.argsort(place)
+        return _ordered(bound, place) and bool(bound.contains(order[1:], order[:-1]).all())
+    order, at = _fields(data, "order", "at")
+    place = _places(order, n)
+    at = _position(at, n - 1)
+    order = np.argsort(place)
+    return _ordered(bound, place) and not bound.contains(int(order[at + 1]), int(order[at]))
+
+
+def _toeplitz(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if not value:
+        i, j = _positions(*_fields(data, "pair"), n - 1, 2)
+        return bool(bound.contains(i, j)) != bool(bound.contains(i + 1, j + 1))
+    _fields(data)
+    if n < 2:
+        return True
+    here, there = np.arange(n - 1), np.arange(1, n)
+    return bound.restrict(here, keys=here) == bound.restrict(there, keys=there)
+
+
+def _bipartition(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        sides = _array(*_fields(data, "sides"), n, n)
+        low = extreme(sides, bound.starts, bound.stops, np.minimum)
+        high = extreme(sides, bound.starts, bound.stops, np.maximum)
+        other = 1 - sides[run_rows(bound)]
+        return bool(np.isin(sides, (0, 1)).all() and (low == other).all() and (high == other).all())
+    walk = _positions(*_fields(data, "odd_cycle"), n)
+    if len(walk) % 2 == 0:
+        return False
+    here, there = np.array(walk), np.roll(walk, -1)
+    return bool((bound.contains(here, there) | bound.contains(there, here)).all())
+
+
+def _connected(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        parents = _array(*_fields(data, "parents"), n, n)
+        if n == 0:
+            return True
+        roots = np.flatnonzero(parents == -1)
+        if roots.size != 1 or (parents >= n).any() or (parents < -1).any():
+            return False
+        child = np.flatnonzero(parents >= 0)
+        joined = bound.contains(child, parents[child]) | bound.contains(parents[child], child)
+        above = np.where(parents < 0, np.arange(n), parents)
+        for _ in range(n.bit_length() + 1):
+            above = above[above]
+        return bool(joined.all() and (above == roots[0]).all())
+    part = _array(*_fields(data, "part"), n)
+    if part.size == 0 or (part < 0).any() or (part >= n).any() or np.unique(part).size in (0, n):
+        return False
+    inside = np.zeros(n, np.int64)
+    inside[part] = 1
+    low = extreme(inside, bound.starts, bound.stops, np.minimum)
+    high = extreme(inside, bound.starts, bound.stops, np.maximum)
+    own = inside[run_rows(bound)]
+    return bool((low == own).all() and (high == own).all())
+
+
+# ----------------------------------------------------------------------- kinds
+
+
+def _full(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    if value:
+        _fields(data)
+        return bound.num_edges == bound.queries**2
+    return not bound.contains(*_positions(*_fields(data, "missing"), bound.queries, 2))
+
+
+def _empty(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    if value:
+        _fields(data)
+        return bound.num_edges == 0
+    return bool(bound.contains(*_positions(*_fields(data, "present"), bound.queries, 2)))
+
+
+def _identity(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        _fields(data)
+        return bound == loops(n)
+    if "present" in data:
+        i, j = _positions(*_fields(data, "present"), n, 2)
+        return i != j and bool(bound.contains(i, j))
+    i, j = _positions(*_fields(data, "missing"), n, 2)
+    return i == j and not bound.contains(i, j)
+
+
+def _total_order(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        # Nothing but the past, and n (n + 1) / 2 pairs, which is all of the past and every loop.
+        return _ordered(bound, _places(*_fields(data, "order"), n)) and bound.num_edges == n * (n + 1) // 2
+    [law] = _fields(data, "fails")
+    failed = Certificate.from_dict(law)
+    laws = ("reflexive", "antisymmetric", "transitive", "total")
+    return failed.claim in laws and not failed.value and verify(failed, bound)
+
+
+def _previous(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        order, p = _fields(data, "order", "p")
+        place = _places(order, n)
+        if type(p) is not int or p < 0:
+            return False
+        p = min(p, max(n - 1, 0))
+        rows = run_rows(bound)
+        nearest = place[rows] - extreme(place, bound.starts, bound.stops, np.maximum)
+        farthest = place[rows] - extreme(place, bound.starts, bound.stops, np.minimum)
+        within = bool((nearest >= 0).all() and (farthest <= p).all())
+        return within and bound.num_edges == n * (p + 1) - p * (p + 1) // 2
+    if set(data) == {"missing"}:  # W_p reads itself
+        i, j = _positions(data["missing"], n, 2)
+        return i == j and not bound.contains(i, i)
+    if set(data) == {"cycle"}:  # W_p has none
+        return _cycle(bound, data["cycle"])
+    if "at" in data:  # only W_0, which has loops alone, has several orders
+        order, at, present = _fields(data, "order", "at", "present")
+        i, j = _positions(present, n, 2)
+        several = _unique_order(bound, False, {"order": order, "at": at})
+        return several and i != j and bool(bound.contains(i, j))
+    order, present, missing = _fields(data, "order", "present", "missing")
+    place = _places(order, n)
+    (i, j), (k, m) = _positions(present, n, 2), _positions(missing, n, 2)
+    forced = _unique_order(bound, True, {"order": order})
+    nearer = 0 <= place[k] - place[m] <= place[i] - place[j]
+    return forced and nearer and bool(bound.contains(i, j)) and not bound.contains(k, m)
+
+
+def _block(bound: Neighborhoods, encoder: Any) -> tuple[int, int] | None:
+    """The sizes of X and Y when R = Y x X with X the given positions, neither empty; otherwise None."""
+    n = bound.queries
+    members = _array(encoder, n)
+    if members.size == 0 or (members < 0).any() or (members >= n).any():
+        return None
+    if np.unique(members).size != members.size or members.size == n:
+        return None
+    inside = np.zeros(n, np.int64)
+    inside[members] = 1
+    all_read = (extreme(inside, bound.starts, bound.stops, np.minimum) == 1).all()
+    all_readers = (inside[run_rows(bound)] == 0).all()
+    sizes = members.size, n - members.size
+    return sizes if all_read and all_readers and bound.num_edges == sizes[0] * sizes[1] else None
+
+
+def _bipartite(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    n = bound.queries
+    if value:
+        return _block(bound, *_fields(data, "encoder")) is not None
+    if set(data) == {"empty"}:
+        return data["empty"] is True and bound.num_edges == 0
+    if set(data) == {"idle"}:
+        v = _position(data["idle"], n)
+        readers = (bound.starts <= v) & (v < bound.stops)
+        return bound.degrees[v] == 0 and not readers.any()
+    if set(data) == {"walk"}:
+        i, v, j = _positions(data["walk"], n, 3)
+        return bool(bound.contains(i, v)) and bool(bound.contains(v, j))
+    missing, reads, read = (_positions(p, n, 2) for p in _fields(data, "missing", "reads", "read"))
+    i, j = missing
+    known = reads[0] == i and read[1] == j and bool(bound.contains(*reads)) and bool(bound.contains(*read))
+    return known and not bound.contains(i, j)
+
+
+# -------------------------------------------------------------------- symmetry
+
+
+def _symmetry(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
+    """Aut(R) has exactly the stated order, by one of four proofs; a false claim about it has no certificate."""
+    n = bound.queries
+    proof = data.get("proof")
+    if not value:
+        return False
+    if proof == "unique-order":
+        # An automorphism takes topological orders to topological orders; if there is one, it is the identity.
+        _, order, topological = _fields(data, "proof", "order", "topological")
+        return order == "1" and _unique_order(bound, True, {"order": topological})
+    if proof == "indiscernible":
+        _, order = _fields(data, "proof", "order")
+        at = np.arange(n)
+        looped = int(bound.contains(at, at).sum())
+        uniform = looped in (0, n) and bound.num_edges - looped in (0, n * (n - 1))
+        return uniform and order == {"factorials": [n]}
+    if proof == "blocks":
+        _, order, encoder = _fields(data, "proof", "order", "encoder")
+        sizes = _block(bound, encoder)
+        return sizes is not None and order == {"factorials": list(sizes)}
+    _, order, generators = _fields(data, "proof", "order", "generators")
+    if proof != "search" or n > MAX_SEARCH or not isinstance(generators, list):
+        return False
+    permutations = [np.argsort(_places(g, n)) for g in generators]
+    dense = bound.dense()
+    if not all(np.array_equal(dense[np.ix_(g, g)], dense) for g in permutations):
+        return False
+    return order == str(count_automorphisms(dense)) == str(generated_order(permutations, n))
+
+
+def order_of(data: Mapping[str, Any]) -> int:
+    """The group order that a `symmetry` certificate states.
+
+    >>> order_of({"order": {"factorials": [3, 2]}}), order_of({"order": "8"})
+    (12, 8)
+    """
+    stated = data["order"]
+    return int(stated) if isinstance(stated, str) else prod(map(factorial, stated["factorials"]))
+
+
+_CLAIMS: dict[str, Callable[[Neighborhoods, bool, dict[str, Any]], bool]] = {
+    "reflexive": _reflexive,
+    "symmetric": _symmetric,
+    "antisymmetric": _antisymmetric,
+    "transitive": _transitive,
+    "total": _total,
+    "acyclic": _acyclic,
+    "unique_topological_order": _unique_order,
+    "toeplitz": _toeplitz,
+    "bipartition": _bipartition,
+    "connected": _connected,
+    "full": _full,
+    "empty": _empty,
+    "identity": _identity,
+    "total-order": _total_order,
+    "previous": _previous,
+    "bipartite": _bipartite,
+    "symmetry": _symmetry,
+}
