@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 
-from erlangen.relations import operators as op
 from erlangen.relations import (
     Bipartite,
     Blocks,
@@ -27,6 +26,7 @@ from erlangen.relations import (
     Ring,
     Window,
 )
+from erlangen.relations import operators as op
 
 
 def _document(lengths, position):

@@ -23,9 +23,9 @@ pairs = sizes.flatmap(lambda n: st.tuples(st.just(n), relations(n, 4), relations
 
 
 def public_relations():
-    return {
-        c for c in vars(er_relations).values() if isinstance(c, type) and issubclass(c, Relation)
-    } - {Relation}
+    return {c for c in vars(er_relations).values() if isinstance(c, type) and issubclass(c, Relation)} - {
+        Relation
+    }
 
 
 def test_every_public_relation_has_a_strategy_and_an_oracle():

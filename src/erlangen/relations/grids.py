@@ -52,6 +52,7 @@ class Grid(Relation):
     def _bind(self, site: Site) -> Neighborhoods:
         *outer, width = self.shape
         *outer_radius, radius = self.radius
+        radius = min(radius, width)
         line, x = np.divmod(site.positions, width)
         # Along the last axis a neighbourhood is one run; over the other axes it repeats at every offset.
         at = [line] if len(outer) == 1 else list(np.divmod(line, outer[1]))

@@ -26,15 +26,31 @@ def indices(*values: Any) -> tuple[Any, ...]:
     return tuple(value if is_torch(value) else np.asarray(value) for value in values)
 
 
-def take(table: np.ndarray, index: Any) -> Any:
-    """`table[index]`, as torch when the index is torch.
+def like(table: np.ndarray, index: Any) -> Any:
+    """`table` in the library and on the device of `index`, so that `table[index]` works.
 
-    >>> take(np.array([10, 20]), np.array([1, 0]))
-    array([20, 10])
+    >>> like(np.array([10, 20]), np.array([1, 0]))[1]
+    np.int64(20)
     """
-    if is_torch(index):
-        return sys.modules["torch"].tensor(table, device=index.device)[index]
-    return table[index]
+    return sys.modules["torch"].tensor(table, device=index.device) if is_torch(index) else table
+
+
+def search(indptr: Any, starts: Any, stops: Any, steps: int, i: Any, j: Any) -> Any:
+    """Whether key j lies in a run of query i: a branch-free binary search, elementwise.
+
+    It takes the same `steps` for every pair and only indexes, compares and selects, so that it also runs
+    under `vmap` and inside a FlexAttention `mask_mod`.
+    """
+    first = indptr[i]
+    low, high = first, indptr[i + 1]
+    for _ in range(steps):
+        middle = (low + high) // 2
+        some = low < high
+        before = some & (starts[where(some, middle, middle * 0)] <= j)
+        low = where(before, middle + 1, low)
+        high = where(some & ~before, middle, high)
+    found = low > first
+    return found & (j < stops[where(found, low - 1, low * 0)])
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.lookup import indices, take, to_numpy, where
+from erlangen.relations.lookup import indices, like, search, to_numpy, where
 
 if TYPE_CHECKING:
     from erlangen.relations.tiles import Tiles
@@ -215,18 +215,13 @@ class Neighborhoods:
         within = (i >= 0) & (i < self.queries) & (j >= 0) & (j < self.keys)
         if self.starts.size == 0:
             return within & (j < 0)
-        i = where(within, i, i * 0)
-        # Branch-free binary search, the same number of steps for every pair: it also runs under vmap.
-        first = take(self.indptr, i)
-        low, high = first, take(self.indptr, i + 1)
-        for _ in range(int(np.diff(self.indptr).max()).bit_length()):
-            middle = (low + high) // 2
-            open_ = low < high
-            starts_before = open_ & (take(self.starts, where(open_, middle, middle * 0)) <= j)
-            low = where(starts_before, middle + 1, low)
-            high = where(open_ & ~starts_before, middle, high)
-        found = within & (low > first)
-        return found & (j < take(self.stops, where(found, low - 1, low * 0)))
+        tables = [like(table, i) for table in (self.indptr, self.starts, self.stops)]
+        return within & search(*tables, self.search_steps, where(within, i, i * 0), j)
+
+    @property
+    def search_steps(self) -> int:
+        """How many halvings find a run among those of any one query."""
+        return int(np.diff(self.indptr).max(initial=0)).bit_length()
 
     # ---------------------------------------------------------- set operations
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.lookup import take, to_numpy
+from erlangen.relations.lookup import like, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation, Site, need_keys
 
@@ -104,8 +104,8 @@ class Documents(Relation):
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         total = self._document_of.size - 1
         inside = (i >= 0) & (i < total) & (j >= 0) & (j < total)
-        same = take(self._document_of, i.clip(0, total)) == take(self._document_of, j.clip(0, total))
-        return inside & same
+        document = like(self._document_of, i)
+        return inside & (document[i.clip(0, total)] == document[j.clip(0, total)])
 
 
 @final
