@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from erlangen.errors import ErlangenError
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.symmetry.group import Group, span
-from erlangen.symmetry.moves import Move, keeps
-from erlangen.symmetry.naming import recognise
+from erlangen.symmetry.moves import Move, all_keep, keeps
+from erlangen.symmetry.naming import orbits_of, recognise
 from erlangen.symmetry.refinement import refine
-from erlangen.symmetry.search import search
-from erlangen.symmetry.shapes import Shape, Unnamed, product
+from erlangen.symmetry.search import Part, search
+from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Shape, Symmetric, Unnamed, product, wreath
 from erlangen.symmetry.twins import Reduced, reduce
 
 _BOUND = 2000
@@ -38,15 +40,12 @@ def automorphisms(
     """
     deadline = time.monotonic() + budget
     reduced = reduce(relations, colors)
-    generators, order, complete = _above(reduced, deadline)
-    moves = [*reduced.moves, *(_lift(generator, reduced) for generator in generators)]
-    for move in moves:
-        require_automorphism(relations, colors, move)
-    inner = product(*reduced.shapes)
-    if complete:
-        shape = inner if order == 1 else recognise(generators, order, reduced.shapes) or Unnamed(order, inner)
-    else:
-        shape = Unnamed(_least_order(generators, reduced.colors.size), inner, at_least=True)
+    parts = _search(reduced, deadline)
+    shape, moves = _assemble(reduced, parts)
+    complete = all(part.complete for part in parts)
+    if not complete:
+        shape = Unnamed(1, shape, at_least=True)
+    require_automorphisms(relations, colors, moves)
 
     def oracle(image: np.ndarray) -> bool:
         move = Move.of(image)
@@ -57,45 +56,77 @@ def automorphisms(
     return Group(colors.size, shape, tuple(moves), "exact at n" if complete else "at least", oracle, sides)
 
 
-def require_automorphism(relations: Sequence[Neighborhoods], colors: np.ndarray, move: Move) -> None:
-    """Raise unless a generator keeps every relation and colour: no unchecked generator is ever returned."""
-    if not np.array_equal(colors[move.points], colors[move.images]) or not all(
-        keeps(relation, move) for relation in relations
-    ):
-        raise AssertionError(f"a generator is not an automorphism: {move.points.tolist()} -> {move.images.tolist()}")
+def require_automorphisms(relations: Sequence[Neighborhoods], colors: np.ndarray, moves: Sequence[Move]) -> None:
+    """Raise unless every move keeps every relation and colour: no unchecked generator is ever returned.
+
+    >>> path = Neighborhoods.from_edges(2, 2, [(0, 1)])
+    >>> require_automorphisms([path], np.zeros(2, np.int64), [Move(np.array([0, 1]), np.array([1, 0]))])
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ErlangenError: a computed generator is not an automorphism; this is a defect of erlangen
+    """
+    colored = all(np.array_equal(colors[move.points], colors[move.images]) for move in moves)
+    if not colored or not all(all_keep(relation, moves) for relation in relations):
+        raise ErlangenError("a computed generator is not an automorphism; this is a defect of erlangen")
 
 
-def _above(reduced: Reduced, deadline: float) -> tuple[list[np.ndarray], int, bool]:
-    """Generators on the merged vertices, the order of their group, and whether they are all."""
+def _search(reduced: Reduced, deadline: float) -> list[Part]:
+    """The group on the merged vertices, by isomorphic components of what refinement could not tell apart."""
     colors, count, stable = refine(reduced.relations, reduced.colors)
     if count == colors.size:
-        return [], 1, True
+        return []
     active = np.arange(colors.size)
     if stable:
         # What a point with a colour of its own reads is already told by the colours of the others.
         active = np.flatnonzero(np.bincount(colors)[colors] > 1)
-    found = search([r.restrict(active, active) for r in reduced.relations], colors[active], deadline)
-    generators = []
-    for image in found.generators:
-        whole = np.arange(colors.size)
-        whole[active] = active[image]
-        generators.append(whole)
-    return generators, found.order, found.complete
+    parts = search([r.restrict(active, active) for r in reduced.relations], colors[active], deadline)
+    return [replace(part, copies=active[part.copies]) for part in parts]
 
 
-def _lift(generator: np.ndarray, reduced: Reduced) -> Move:
+def _assemble(reduced: Reduced, parts: list[Part]) -> tuple[Shape, list[Move]]:
+    """The whole group: inner groups of merged vertices, extended by the groups of the parts."""
+    outside = np.ones(reduced.colors.size, bool)
+    shapes: list[tuple[int, Shape]] = []
+    moves: list[Move] = []
+    for part in parts:
+        first = part.copies[0]
+        outside[part.copies] = False
+        shapes.append((int(part.copies.min()), _shape(part, [reduced.shapes[v] for v in first.tolist()])))
+        moves.extend(_lift(first, first[generator], reduced) for generator in part.generators)
+        if len(part.copies) > 1:
+            moves.append(_lift(part.copies[:2].ravel(), part.copies[[1, 0]].ravel(), reduced))
+        if len(part.copies) > 2:
+            moves.append(_lift(part.copies.ravel(), np.roll(part.copies, -1, axis=0).ravel(), reduced))
+        # Vertices in one orbit have conjugate inner groups: generators of one of them are enough.
+        apart = {min(orbit) for orbit in orbits_of(part.generators, first.size)}
+        moves.extend(move for place in sorted(apart) for move in reduced.moves[int(first[place])])
+    for v in np.flatnonzero(outside).tolist():
+        if reduced.moves[v]:
+            shapes.append((v, reduced.shapes[v]))
+            moves.extend(reduced.moves[v])
+    ordered = [shape for _, shape in sorted(shapes, key=lambda pair: pair[0])]
+    whole = product(*ordered)
+    return (Unnamed(1, whole) if any(isinstance(shape, Unnamed) for shape in ordered) else whole), moves
+
+
+def _shape(part: Part, inner: list[Shape]) -> Shape:
+    count = len(part.copies)
+    if not part.complete:
+        return Unnamed(_least_order(part.generators, part.copies.shape[1]), product(*inner), at_least=True)
+    shape = recognise(part.generators, part.order, inner)
+    if shape is None:
+        return Unnamed(1, wreath(Unnamed(part.order, product(*inner)), Symmetric(count)))
+    return wreath(shape, Cyclic(2) if count == 2 and shape == TRIVIAL else Symmetric(count))
+
+
+def _lift(vertices: np.ndarray, images: np.ndarray, reduced: Reduced) -> Move:
     """A permutation of merged vertices as one of points, block onto aligned block."""
-    moved = np.flatnonzero(generator != np.arange(generator.size)).tolist()
-    points = np.concatenate([reduced.blocks[v] for v in moved])
-    images = np.concatenate([reduced.blocks[int(generator[v])] for v in moved])
-    return Move(points, images)
+    moved = vertices != images
+    points = np.concatenate([reduced.blocks[v] for v in vertices[moved].tolist()])
+    return Move(points, np.concatenate([reduced.blocks[v] for v in images[moved].tolist()]))
 
 
 def _least_order(generators: list[np.ndarray], size: int) -> int:
-    """A lower bound of the order of the group generated, by Lagrange and by listing some elements."""
-    if not generators:
-        return 1
+    """A lower bound of the order of the group generated: by Lagrange from its orbits, and by listing elements."""
     listed = len(span(generators, size, _BOUND)) if size * _BOUND <= 20_000_000 else 1
-    group = Group(size, Shape(), tuple(map(Move.of, generators)), "at least", lambda _: False)
-    divisors = {len(orbit) for orbit in group.orbits}
-    return max(listed, math.lcm(*divisors))
+    return max(listed, math.lcm(*(len(orbit) for orbit in orbits_of(generators, size))))

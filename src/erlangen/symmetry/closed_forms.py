@@ -93,7 +93,7 @@ def _window(back: int, ahead: int, n: int) -> Group:
     turned = reversal.array(n)
     return Group(
         n,
-        product(Cyclic(2), twins.shape),
+        product(Symmetric(2) if outside.size == 2 else Cyclic(2), twins.shape),
         (reversal, *twins.moves),
         "symbolic",
         lambda image: twins.contains(image) or twins.contains(turned[image]),
@@ -156,7 +156,8 @@ def _global(relation: Global, n: int) -> Group:
         flags[listed[listed < n]] = True
     if read.all() or reads.all():
         return _classes([np.arange(n)], n)
-    return _classes([np.flatnonzero((read == a) & (reads == b)) for a in (1, 0) for b in (1, 0)], n)
+    classes = [np.flatnonzero((read == a) & (reads == b)) for a in (0, 1) for b in (0, 1)]
+    return _classes(sorted(filter(len, classes), key=lambda points: points[0]), n)
 
 
 # ------------------------------------------------------------------------- disjoint parts
@@ -195,7 +196,8 @@ def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
         part[blocks] = blocks[:, :1]
         place[blocks] = np.arange(length)
         size[blocks] = length
-        shapes.append(wreath(Symmetric(length) if inside else TRIVIAL, Symmetric(len(blocks))))
+        top = Cyclic(2) if len(blocks) == 2 and length > 1 and not inside else Symmetric(len(blocks))
+        shapes.append(wreath(Symmetric(length) if inside else TRIVIAL, top))
         moves.extend(symmetric(blocks))
         if inside:
             moves.extend(symmetric(blocks[0][:, None]))

@@ -10,6 +10,7 @@ from typing import Any, final, overload
 import numpy as np
 
 from erlangen.errors import ParameterError
+from erlangen.symmetry.components import components
 from erlangen.symmetry.moves import Move, permutation
 from erlangen.symmetry.shapes import PRINTED_DIGITS, Shape
 
@@ -177,7 +178,10 @@ class Group:
     @cached_property
     def orbit_of(self) -> np.ndarray:
         """For each point the smallest point of its orbit."""
-        return _components(self.degree, self.moves)
+        if not self.moves:
+            return np.arange(self.degree, dtype=np.int64)
+        points, images = ([getattr(move, side) for move in self.moves] for side in ("points", "images"))
+        return components(self.degree, np.concatenate(points), np.concatenate(images))
 
     @cached_property
     def orbits(self) -> tuple[np.ndarray, ...]:
@@ -207,21 +211,3 @@ def span(generators: list[np.ndarray], degree: int, limit: int | None = None) ->
                 seen.add(key)
                 found.append(image)
     return found
-
-
-def _components(degree: int, moves: Sequence[Move]) -> np.ndarray:
-    """The smallest point of each orbit, by hooking and pointer jumping."""
-    label = np.arange(degree, dtype=np.int64)
-    if not moves:
-        return label
-    points = np.concatenate([move.points for move in moves])
-    images = np.concatenate([move.images for move in moves])
-    while True:
-        a, b = label[points], label[images]
-        differ = a != b
-        if not differ.any():
-            return label
-        low, high = np.minimum(a, b)[differ], np.maximum(a, b)[differ]
-        np.minimum.at(label, high, low)
-        while not np.array_equal(label, jumped := label[label]):
-            label = jumped

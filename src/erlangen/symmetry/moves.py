@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,54 @@ def keeps(neighborhoods: Neighborhoods, move: Move) -> bool:
     return move.points.size == neighborhoods.queries or _rows_agree(neighborhoods.T, move, pieces)
 
 
+def all_keep(neighborhoods: Neighborhoods, moves: Sequence[Move]) -> bool:
+    """Whether every one of many permutations is an automorphism: `keeps`, with the small ones checked together.
+
+    >>> empty = Neighborhoods.from_edges(4, 4, [])
+    >>> all_keep(empty, [swap(np.array([a]), np.array([a + 1])) for a in range(3)])
+    True
+    """
+    size, degrees, into = neighborhoods.queries, neighborhoods.degrees, neighborhoods.T.degrees
+    small, large = [], []
+    for move in moves:
+        light = move.points.size <= 64 and int((degrees[move.points] + into[move.points]).sum()) <= 4096
+        (small if light else large).append(move)
+    for at in range(0, len(small), 2048):
+        batch = small[at : at + 2048]
+        number = np.repeat(np.arange(len(batch)), [move.points.size for move in batch])
+        points = np.concatenate([move.points for move in batch])
+        images = np.concatenate([move.images for move in batch])
+        if not all(_edges_agree(form, number, points, images, size) for form in (neighborhoods, neighborhoods.T)):
+            return False
+    return all(keeps(neighborhoods, move) for move in large)
+
+
+def _edges_agree(
+    form: Neighborhoods, number: np.ndarray, points: np.ndarray, images: np.ndarray, size: int
+) -> bool:
+    """Whether move number[t] sends every edge in row points[t] to an edge of row images[t]."""
+    rows = _rows(form, points)
+    lengths = rows.stops - rows.starts
+    at = np.repeat(np.repeat(np.arange(points.size), np.diff(rows.indptr)), lengths)
+    keys = intervals.expand(rows.starts, lengths)
+    order = np.argsort(number * size + points, kind="stable")
+    code = (number * size + points)[order]
+    wanted = number[at] * size + keys
+    place = np.minimum(np.searchsorted(code, wanted), max(code.size - 1, 0))
+    sent = np.where(code[place] == wanted, images[order][place], keys) if code.size else keys
+    same_degree = np.array_equal(form.degrees[points], form.degrees[images])
+    return same_degree and bool(form.contains(images[at], sent).all())
+
+
+def _rows(form: Neighborhoods, rows: np.ndarray) -> Neighborhoods:
+    """Some rows, at the cost of these rows alone."""
+    first = form.indptr[rows]
+    counts = form.indptr[rows + 1] - first
+    runs = intervals.expand(first, counts)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Neighborhoods(rows.size, form.keys, indptr, form.starts[runs], form.stops[runs])
+
+
 _Pieces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -134,15 +183,15 @@ def _rows_agree(neighborhoods: Neighborhoods, move: Move, pieces: _Pieces) -> bo
     if not np.array_equal(degrees[move.points], degrees[move.images]):
         return False
     starts, stops, _, _ = pieces
-    rows = neighborhoods.restrict(move.points)
+    rows = _rows(neighborhoods, move.points)
     first = np.searchsorted(starts, rows.starts, side="right") - 1
     counts = np.searchsorted(starts, rows.stops, side="left") - first
     total = np.concatenate([[0], np.cumsum(counts)])[rows.indptr]
     at = 0
     while at < rows.queries:
         upto = max(at + 1, int(np.searchsorted(total, total[at] + _CHUNK, side="right")) - 1)
-        part = rows.restrict(slice(at, upto))
-        if _image(part, pieces) != neighborhoods.restrict(move.images[at:upto]):
+        part = _rows(rows, np.arange(at, upto))
+        if _image(part, pieces) != _rows(neighborhoods, move.images[at:upto]):
             return False
         at = upto
     return True

@@ -25,14 +25,14 @@ class Reduced:
     """A relation with twins merged: vertex v stands for the aligned points blocks[v].
 
     `colors` tells vertices apart that no automorphism may exchange; `shapes[v]` is the group inside
-    the block, `moves` generate all these inner groups together.
+    the block and `moves[v]` generates it, together with permutations that carry parts of the block to one another.
     """
 
     relations: tuple[Neighborhoods, ...]
     colors: np.ndarray
     blocks: list[np.ndarray]
     shapes: list[Shape]
-    moves: tuple[Move, ...]
+    moves: list[tuple[Move, ...]]
 
 
 def reduce(relations: Sequence[Neighborhoods], colors: np.ndarray) -> Reduced:
@@ -45,7 +45,7 @@ def reduce(relations: Sequence[Neighborhoods], colors: np.ndarray) -> Reduced:
     'S3 wr S2'
     """
     n = colors.size
-    state = Reduced(tuple(relations), compress(colors)[0], _singletons(n), [TRIVIAL] * n, ())
+    state = Reduced(tuple(relations), compress(colors)[0], _singletons(n), [TRIVIAL] * n, [()] * n)
     while state.colors.size > 1 and (merged := _merge(state)) is not None:
         state = merged
     return state
@@ -71,19 +71,19 @@ def _merge(state: Reduced) -> Reduced | None:
     keep = first[renumber]
     blocks = [state.blocks[v] for v in keep.tolist()]
     shapes = [state.shapes[v] for v in keep.tolist()]
-    moves = list(state.moves)
+    moves = [state.moves[v] for v in keep.tolist()]
     for place in np.flatnonzero(sizes[renumber] > 1).tolist():
         begin, size = starts[renumber[place]], sizes[renumber[place]]
         members = np.stack([state.blocks[v] for v in order[begin : begin + size].tolist()])
         blocks[place] = members.ravel()
         shapes[place] = wreath(shapes[place], Symmetric(int(size)))
-        moves.extend(symmetric(members))
+        moves[place] += symmetric(members)
     several = sizes[renumber] > 1
     # Two merged vertices may be exchanged only if alike inside: same colour, same number, same kind.
     inside = compress(sizes[renumber] * (kinds.max() + 2) + np.where(several, kinds[keep] + 1, 0))[0]
     colors, _ = compress(state.colors[keep] * (inside.max() + 1) + inside)
     quotient = tuple(relation.restrict(keep, keep) for relation in state.relations)
-    return Reduced(quotient, colors, blocks, shapes, tuple(moves))
+    return Reduced(quotient, colors, blocks, shapes, moves)
 
 
 def twin_labels(relation: Neighborhoods, colors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
