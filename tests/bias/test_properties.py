@@ -69,7 +69,12 @@ def test_blocks_are_recognised_wherever_they_lie(encoder, data):
 @pytest.mark.parametrize("n", [100_000])
 @pytest.mark.parametrize(
     ("relation", "kind"),
-    [(Causal(), "total-order"), (Causal().T, "total-order"), (Window(lookback=100), "previous"), (Full(), "full")],
+    [
+        (Causal(), "total-order"),
+        (Causal().T, "total-order"),
+        (Window(lookback=100), "previous"),
+        (Full(), "full"),
+    ],
 )
 def test_structured_relations_are_decided_on_runs(relation, kind, n):
     bound = relation.on(n)

@@ -1,4 +1,4 @@
-"""Verdicts with evidence: what a relation assumes, certificates anyone can re-check, the hierarchy, the theorems."""
+"""Verdicts with evidence: what a relation assumes, certificates to re-check, the hierarchy, the theorems."""
 
 from erlangen.bias.certificates import Certificate
 from erlangen.bias.classify import Bias, FamilyGroup, classify

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def count_automorphisms(mask: np.ndarray) -> int:
-    """How many permutations pi have mask[pi i, pi j] = mask[i, j]: the product of orbits along a stabiliser chain.
+    """How many permutations pi have mask[pi i, pi j] = mask[i, j]: orbits multiplied down a stabiliser chain.
 
     >>> count_automorphisms(np.eye(4, dtype=bool)), count_automorphisms(np.tri(4, dtype=bool))
     (24, 1)
@@ -74,7 +74,7 @@ def _cell(colors: np.ndarray) -> np.ndarray | None:
 
 
 def _refine(mask: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Two colourings split alike by how many neighbours of each colour a position has; None if they differ."""
+    """Two colourings, split alike by the colours of the neighbours; None if they differ."""
     count = -1
     weights = mask.astype(np.int64)
     loop = np.diag(weights)

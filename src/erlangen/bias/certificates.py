@@ -1,4 +1,4 @@
-"""Evidence that a separate checker can verify: one claim about one relation, with its proof or counterexample."""
+"""Evidence that a separate checker can verify: one claim about a relation, proof or counterexample."""
 
 from __future__ import annotations
 
@@ -58,7 +58,11 @@ def decode(value: Any, n: int) -> np.ndarray:
     """
     if isinstance(value, str) and value in WORDS:
         return WORDS[value](n)
-    if isinstance(value, Mapping) and set(value) == {"progressions"} and isinstance(value["progressions"], list):
+    if (
+        isinstance(value, Mapping)
+        and set(value) == {"progressions"}
+        and isinstance(value["progressions"], list)
+    ):
         pieces = value["progressions"]
         if all(isinstance(p, list) and len(p) == 3 and all(type(x) is int for x in p) for p in pieces):
             if sum(abs(count) for _, _, count in pieces) > n or any(count < 1 for _, _, count in pieces):
@@ -112,7 +116,7 @@ class Certificate:
         size = record.get("n", record.get("from_n"))
         if not (isinstance(record["claim"], str) and type(record["value"]) is bool and type(size) is int):
             raise DataError(
-                f"a certificate has a text claim, a boolean value and an integer size, got {str(record)[:200]}"
+                f"a certificate has a text claim, a boolean value and an integer n, got {str(record)[:200]}"
             )
         if not isinstance(record["data"], Mapping):
             raise DataError(f"the data of a certificate is a mapping, got {str(record['data'])[:200]}")

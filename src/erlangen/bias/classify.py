@@ -45,8 +45,8 @@ class FamilyGroup:
 class Bias:
     """The verdict on a relation: what it assumes about the data.
 
-    - `kind`: `empty`, `full`, `identity`, `bipartite`, `total-order`, `previous` (with `p`), otherwise `sparse`;
-      `graph` when the neighborhoods depend on the data; None when it is not known.
+    - `kind`: `empty`, `full`, `identity`, `bipartite`, `total-order`, `previous` (with `p`), otherwise
+      `sparse`; `graph` when the neighborhoods depend on the data; None when it is not known.
     - `kinds`: every kind that fits. On small n several do (on one position the loop is full, identity and a
       total order at once); `kind` is the first in the order above.
     - `properties`: name -> True, False, or None (not decided).
@@ -106,10 +106,11 @@ class Bias:
 def classify(relation: Relation | Neighborhoods, n: Any = None) -> Bias:
     """Classify a relation by what it *is* on n positions, not by how it was written.
 
-    Without n: relations with a size of their own (`Bipartite`, `Documents`, `FromMask`, ...) are classified at
-    it; `Full`, `Identity`, `Empty`, `Causal` and `Window` (and transposes) for every n from `from_n` on; for any
-    other relation only what holds at every size by law is answered, and the rest is None. A data-dependent
-    relation is `graph`; give its vectors, shape (length, dim), as n to decide the properties of one instance.
+    Without n: relations with a size of their own (`Bipartite`, `Documents`, `FromMask`, ...) are classified
+    at it; `Full`, `Identity`, `Empty`, `Causal` and `Window` (and transposes) for every n from `from_n` on;
+    for any other relation only what holds at every size by law is answered, and the rest is None. A
+    data-dependent relation is `graph`; give its vectors, shape (length, dim), as n to decide the properties
+    of one instance.
 
     >>> from erlangen.relations import Causal, Window
     >>> bias = classify(Window(lookback=8), 8)
@@ -129,13 +130,16 @@ def classify(relation: Relation | Neighborhoods, n: Any = None) -> Bias:
         return _at(relation, repr(relation), relation)
     if not isinstance(relation, Relation):
         raise ParameterError(
-            f"classify takes one relation or R.on(n), got {relation!r}; classify the members of a family one by one"
+            f"classify takes one relation or R.on(n), got {relation!r}; "
+            "the members of a family are classified one by one"
         )
     if relation.data_dependent:
         return _data_dependent(relation, n)
     if n is None:
         sizes = own_sizes(relation)
-        return _for_every_size(relation) if sizes is None else _at(relation.on(*sizes), repr(relation), relation)
+        return (
+            _for_every_size(relation) if sizes is None else _at(relation.on(*sizes), repr(relation), relation)
+        )
     return _at(relation.on(n), repr(relation), relation)
 
 
@@ -143,8 +147,8 @@ def _at(bound: Neighborhoods, text: str, source: Relation | Neighborhoods) -> Bi
     n = bound.queries
     if n != bound.keys:
         raise SizeError(
-            f"classify is about relations of one sequence with itself; {text} has {n} queries and {bound.keys} keys. "
-            "Write encoder-decoder attention as Bipartite(encoder, decoder)"
+            f"classify is about relations of one sequence with itself; {text} has {n} queries and "
+            f"{bound.keys} keys. Write encoder-decoder attention as Bipartite(encoder, decoder)"
         )
     known = {name: kind(bound) for name, kind in KINDS.items()}
     kinds = tuple(name for name, proof in known.items() if proof is not None and proof.value)
@@ -213,7 +217,7 @@ def _for_every_size(relation: Relation) -> Bias:
         return Bias(text, None, None, (), None, None, None, laws, "symbolic" if laws else "none", 0)
     size, group = family
     at = _at(relation.on(size), text, relation)
-    # Every index in these certificates is below `size` and every array a word, so they say the same at n >= size.
+    # Every index in these certificates is below `size` and every array a word: they say the same beyond.
     lifted = {
         name: replace(proof, size=size, every_size=True)
         for name, proof in at.certificates.items()

@@ -1,4 +1,4 @@
-"""The kinds of the taxonomy as claims: full, empty, identity, total-order, previous, bipartite, with evidence."""
+"""The kinds of the taxonomy as claims with evidence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def identity(bound: Neighborhoods) -> Certificate:
     beside = first_beyond(bound, alone)
     if beside is not None:
         return Certificate("identity", False, {"present": list(beside)}, bound.queries)
-    return Certificate("identity", False, {"missing": [properties.reflexive(bound).data["missing"]] * 2}, bound.queries)
+    return Certificate(
+        "identity", False, {"missing": [properties.reflexive(bound).data["missing"]] * 2}, bound.queries
+    )
 
 
 def total_order(bound: Neighborhoods) -> Certificate | None:

@@ -1,4 +1,4 @@
-"""Searches over a relation that cost its runs, not its edges: topological orders, cycles, spanning forests."""
+"""Searches that cost a relation's runs, not its edges: topological orders, cycles, spanning forests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Re-check a certificate from the definitions alone, without trusting whoever wrote it.
 
-Nothing here is shared with the classifier: each claim is checked against the bound relation by its definition.
+Nothing is shared with the classifier: each claim is checked against the bound relation by its definition.
 A certificate that does not say exactly what its claim needs is rejected, never repaired.
 """
 
@@ -65,6 +65,10 @@ def _fields(data: dict[str, Any], *names: str) -> list[Any]:
     return [data[name] for name in names]
 
 
+def _only(data: dict[str, Any], name: str) -> Any:
+    return _fields(data, name)[0]
+
+
 def _position(value: Any, n: int) -> int:
     if type(value) is not int or not 0 <= value < n:
         raise _Malformed
@@ -109,15 +113,15 @@ def _reflexive(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
         _fields(data)
         at = np.arange(n)
         return bool(bound.contains(at, at).all())
-    [i] = _fields(data, "missing")
-    return not bound.contains(_position(i, n), i)
+    i = _position(_only(data, "missing"), n)
+    return not bound.contains(i, i)
 
 
 def _symmetric(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     if value:
         _fields(data)
         return bound == bound.T
-    i, j = _positions(*_fields(data, "present"), bound.queries, 2)
+    i, j = _positions(_only(data, "present"), bound.queries, 2)
     return bool(bound.contains(i, j)) and not bound.contains(j, i)
 
 
@@ -125,7 +129,7 @@ def _antisymmetric(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> b
     if value:
         _fields(data)
         return (bound & bound.T) <= loops(bound.queries)
-    i, j = _positions(*_fields(data, "pair"), bound.queries, 2)
+    i, j = _positions(_only(data, "pair"), bound.queries, 2)
     return i != j and bool(bound.contains(i, j)) and bool(bound.contains(j, i))
 
 
@@ -135,7 +139,7 @@ def _transitive(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool
         return _total_order(bound, True, data)
     if value:
         return bound.num_edges == n * n or bound.compose(bound) <= bound
-    i, j, k = _positions(*_fields(data, "triple"), n, 3)
+    i, j, k = _positions(_only(data, "triple"), n, 3)
     return bool(bound.contains(i, j)) and bool(bound.contains(j, k)) and not bound.contains(i, k)
 
 
@@ -144,7 +148,7 @@ def _total(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     if value:
         _fields(data)
         return (bound | bound.T).num_edges == n * n
-    i, j = _positions(*_fields(data, "pair"), n, 2)
+    i, j = _positions(_only(data, "pair"), n, 2)
     return not bound.contains(i, j) and not bound.contains(j, i)
 
 
@@ -157,16 +161,16 @@ def _cycle(bound: Neighborhoods, value: Any) -> bool:
 
 def _acyclic(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     if value:
-        return _ordered(bound, _places(*_fields(data, "order"), bound.queries))
-    return _cycle(bound, *_fields(data, "cycle"))
+        return _ordered(bound, _places(_only(data, "order"), bound.queries))
+    return _cycle(bound, _only(data, "cycle"))
 
 
 def _unique_order(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     n = bound.queries
     if not value and "cycle" in data:
-        return _cycle(bound, *_fields(data, "cycle"))
+        return _cycle(bound, _only(data, "cycle"))
     if value:
-        place = _places(*_fields(data, "order"), n)
+        place = _places(_only(data, "order"), n)
         order = np.argsort(place)
         return _ordered(bound, place) and bool(bound.contains(order[1:], order[:-1]).all())
     order, at = _fields(data, "order", "at")
@@ -179,7 +183,7 @@ def _unique_order(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bo
 def _toeplitz(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     n = bound.queries
     if not value:
-        i, j = _positions(*_fields(data, "pair"), n - 1, 2)
+        i, j = _positions(_only(data, "pair"), n - 1, 2)
         return bool(bound.contains(i, j)) != bool(bound.contains(i + 1, j + 1))
     _fields(data)
     if n < 2:
@@ -191,12 +195,12 @@ def _toeplitz(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
 def _bipartition(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     n = bound.queries
     if value:
-        sides = _array(*_fields(data, "sides"), n, n)
+        sides = _array(_only(data, "sides"), n, n)
         low = extreme(sides, bound.starts, bound.stops, np.minimum)
         high = extreme(sides, bound.starts, bound.stops, np.maximum)
         other = 1 - sides[run_rows(bound)]
         return bool(np.isin(sides, (0, 1)).all() and (low == other).all() and (high == other).all())
-    walk = _positions(*_fields(data, "odd_cycle"), n)
+    walk = _positions(_only(data, "odd_cycle"), n)
     if len(walk) % 2 == 0:
         return False
     here, there = np.array(walk), np.roll(walk, -1)
@@ -206,7 +210,7 @@ def _bipartition(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> boo
 def _connected(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     n = bound.queries
     if value:
-        parents = _array(*_fields(data, "parents"), n, n)
+        parents = _array(_only(data, "parents"), n, n)
         if n == 0:
             return True
         roots = np.flatnonzero(parents == -1)
@@ -218,7 +222,7 @@ def _connected(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
         for _ in range(n.bit_length() + 1):
             above = above[above]
         return bool(joined.all() and (above == roots[0]).all())
-    part = _array(*_fields(data, "part"), n)
+    part = _array(_only(data, "part"), n)
     if part.size == 0 or (part < 0).any() or (part >= n).any() or np.unique(part).size in (0, n):
         return False
     inside = np.zeros(n, np.int64)
@@ -236,14 +240,16 @@ def _full(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     if value:
         _fields(data)
         return bound.num_edges == bound.queries**2
-    return not bound.contains(*_positions(*_fields(data, "missing"), bound.queries, 2))
+    i, j = _positions(_only(data, "missing"), bound.queries, 2)
+    return not bound.contains(i, j)
 
 
 def _empty(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     if value:
         _fields(data)
         return bound.num_edges == 0
-    return bool(bound.contains(*_positions(*_fields(data, "present"), bound.queries, 2)))
+    i, j = _positions(_only(data, "present"), bound.queries, 2)
+    return bool(bound.contains(i, j))
 
 
 def _identity(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
@@ -252,9 +258,9 @@ def _identity(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
         _fields(data)
         return bound == loops(n)
     if "present" in data:
-        i, j = _positions(*_fields(data, "present"), n, 2)
+        i, j = _positions(_only(data, "present"), n, 2)
         return i != j and bool(bound.contains(i, j))
-    i, j = _positions(*_fields(data, "missing"), n, 2)
+    i, j = _positions(_only(data, "missing"), n, 2)
     return i == j and not bound.contains(i, j)
 
 
@@ -262,7 +268,7 @@ def _total_order(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> boo
     n = bound.queries
     if value:
         # Nothing but the past, and n (n + 1) / 2 pairs, which is all of the past and every loop.
-        return _ordered(bound, _places(*_fields(data, "order"), n)) and bound.num_edges == n * (n + 1) // 2
+        return _ordered(bound, _places(_only(data, "order"), n)) and bound.num_edges == n * (n + 1) // 2
     [law] = _fields(data, "fails")
     failed = Certificate.from_dict(law)
     laws = ("reflexive", "antisymmetric", "transitive", "total")
@@ -319,7 +325,7 @@ def _block(bound: Neighborhoods, encoder: Any) -> tuple[int, int] | None:
 def _bipartite(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     n = bound.queries
     if value:
-        return _block(bound, *_fields(data, "encoder")) is not None
+        return _block(bound, _only(data, "encoder")) is not None
     if set(data) == {"empty"}:
         return data["empty"] is True and bound.num_edges == 0
     if set(data) == {"idle"}:
@@ -331,7 +337,12 @@ def _bipartite(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
         return bool(bound.contains(i, v)) and bool(bound.contains(v, j))
     missing, reads, read = (_positions(p, n, 2) for p in _fields(data, "missing", "reads", "read"))
     i, j = missing
-    known = reads[0] == i and read[1] == j and bool(bound.contains(*reads)) and bool(bound.contains(*read))
+    known = (
+        reads[0] == i
+        and read[1] == j
+        and bool(bound.contains(i, reads[1]))
+        and bool(bound.contains(read[0], j))
+    )
     return known and not bound.contains(i, j)
 
 
@@ -339,7 +350,7 @@ def _bipartite(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
 
 
 def _symmetry(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
-    """Aut(R) has exactly the stated order, by one of four proofs; a false claim about it has no certificate."""
+    """Aut(R) has exactly the stated order, by one of four proofs; there is no certificate that it has not."""
     n = bound.queries
     proof = data.get("proof")
     if not value:
