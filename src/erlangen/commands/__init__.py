@@ -1,0 +1,1 @@
+"""The commands of `erlangen`, one module each, with a function `register(app)`."""

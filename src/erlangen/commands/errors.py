@@ -1,0 +1,44 @@
+"""How commands report errors: a message on standard error and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import typer
+
+from erlangen.errors import ErlangenError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BAD_USAGE = 2
+"""Exit code for bad usage and for input that erlangen refuses."""
+
+
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """A command that turns `ErlangenError` and failed file access into a message and exit code 2.
+
+    >>> @reports_errors
+    ... def command() -> None:
+    ...     raise ErlangenError("what was wrong")
+    >>> try:
+    ...     command()
+    ... except typer.Exit as exit:
+    ...     exit.exit_code
+    2
+    """
+
+    @wraps(command)
+    def reporting(*arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            return command(*arguments, **named)
+        except (ErlangenError, OSError) as error:
+            # A closed pipe (`erlangen show ... | head`) is not the user's mistake.
+            if isinstance(error, BrokenPipeError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(BAD_USAGE) from None
+
+    return reporting

@@ -1,0 +1,98 @@
+"""`erlangen show`: a relation drawn in the terminal, as a picture, or told as JSON."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erlangen.commands.errors import reports_errors
+from erlangen.errors import ParameterError
+from erlangen.relations import Relation
+from erlangen.relations.parse import parse
+from erlangen.show.binding import Bound, bind_all
+from erlangen.show.matrix import charset, draw
+from erlangen.show.summary import facts, header
+
+HELP = """Draw the relation EXPRESSION: which keys (columns) each query (rows) reads.
+
+EXPRESSION is a relation as written in Python: "Causal() & Window(lookback=3)". It is parsed, never
+evaluated. Operators: & | ~ - @ ** .T .reach(n) .closure()
+
+\b
+Examples:
+  erlangen show "Causal()" --n 12
+  erlangen show "Causal() & Window(lookback=64) | Global(keys=[0])" --n 4096
+  erlangen show "Bipartite(encoder=3, decoder=4)" --out figure2.png
+  erlangen show "PerHead([Window(lookback=3), Dilated(4)]) & Causal()" --n 16 --out heads.svg
+  erlangen show "Causal()" --n 1 --keys 8 --json
+"""
+
+PICTURES = (".png", ".svg")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("show", help=HELP)(show)
+
+
+@reports_errors
+def show(
+    expression: Annotated[
+        str, typer.Argument(metavar="EXPRESSION", help="The relation, as written in Python.")
+    ],
+    n: Annotated[
+        int | None,
+        typer.Option("--n", help="How many queries. Not needed for relations with a size of their own."),
+    ] = None,
+    keys: Annotated[
+        int | None, typer.Option("--keys", help="How many keys, if not as many as queries.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Draw matrix and graph into this .png or .svg file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead.")] = False,
+) -> None:
+    """Parse, bind, and draw."""
+    if out is not None:
+        check_picture(out)
+    relation = parse(expression)
+    bound = bind_all(relation, n, keys)
+    if as_json:
+        print_json(bound, family=not isinstance(relation, Relation))
+    else:
+        print_text(bound, drawn=out is None)
+    if out is not None:
+        from erlangen.show.figures import save
+
+        save(bound, [out])
+        typer.echo(f"wrote {out}", err=as_json)
+
+
+def check_picture(out: Path) -> None:
+    """Refuse a picture that could not be written, before any work."""
+    if out.suffix.lower() not in PICTURES:
+        raise ParameterError(f"--out takes a file ending in {' or '.join(PICTURES)}, got {str(out)!r}")
+    if not out.parent.is_dir():
+        raise ParameterError(f"--out {out}: the directory {out.parent} does not exist")
+
+
+def print_json(bound: list[Bound], *, family: bool) -> None:
+    """One object for a relation; for a family a list of them, in the order of its members."""
+    import json
+
+    told = [facts(relation, neighborhoods) for _, relation, neighborhoods in bound]
+    typer.echo(json.dumps(told if family else told[0]))
+
+
+def print_text(bound: list[Bound], *, drawn: bool) -> None:
+    """The numbers of every member and, unless a picture was asked for, its matrix."""
+    width = shutil.get_terminal_size().columns
+    characters = charset(sys.stdout.encoding)
+    for place, relation, neighborhoods in bound:
+        typer.echo((f"{place}: " if place else "") + header(relation, neighborhoods))
+        if drawn:
+            typer.echo(draw(neighborhoods, width, characters))

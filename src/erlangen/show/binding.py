@@ -1,0 +1,116 @@
+"""Binding a relation or family for display: sizes from the user or its own, refused when it would not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from erlangen.errors import DataError, SizeError
+from erlangen.relations import sizes
+from erlangen.relations.extent import own_sizes
+from erlangen.relations.families import Batch, PerHead
+from erlangen.relations.graphs import Random
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.operators import Node
+from erlangen.relations.relation import Relation
+from erlangen.relations.windows import Dilated
+
+Bound = tuple[str, Relation, Neighborhoods]
+"""A member of a family: the name of its place ("" for a single relation), the relation, its neighborhoods."""
+
+MOST_RUNS = 20_000_000
+"""Relations that need more runs than this (about 2 GB) are not bound for display."""
+
+
+def members(relation: Relation | PerHead | Batch) -> list[tuple[str, Relation]]:
+    """The relations of a family with the name of each place; a single relation has no name.
+
+    >>> from erlangen.relations import Causal, Full
+    >>> members(Batch([PerHead([Causal(), Full()]), Causal()]))
+    [('item 0, head 0', Causal()), ('item 0, head 1', Full()), ('item 1', Causal())]
+    """
+    if isinstance(relation, Relation):
+        return [("", relation)]
+    word = "head" if isinstance(relation, PerHead) else "item"
+    return [
+        (", ".join(filter(None, (f"{word} {index}", name))), inner)
+        for index, member in enumerate(relation.members)
+        for name, inner in members(member)
+    ]
+
+
+def sizes_for(
+    relation: Relation | PerHead | Batch, queries: int | None, keys: int | None
+) -> tuple[int, int | None]:
+    """The sizes asked for, or else those the relation brings.
+
+    >>> from erlangen.relations import Bipartite, Causal
+    >>> sizes_for(Causal(), 5, None), sizes_for(Bipartite(3, 4), None, None)
+    ((5, None), (7, 7))
+    >>> sizes_for(Causal(), None, None)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: Causal() has no size of its own: say how many positions, --n N
+    """
+    if queries is not None:
+        return queries, keys
+    own = {found for _, member in members(relation) if (found := own_sizes(member)) is not None}
+    if len(own) > 1:
+        raise SizeError(f"{relation} has members of different sizes: {', '.join(map(str, sorted(own)))}")
+    if not own:
+        raise SizeError(f"{relation} has no size of its own: say how many positions, --n N")
+    own_queries, own_keys = own.pop()
+    return own_queries, own_keys if keys is None else keys
+
+
+def bind(relation: Relation, queries: int, keys: int | None = None) -> Neighborhoods:
+    """`relation.on(queries, keys)`, or a clear error when that would take gigabytes.
+
+    >>> from erlangen.relations import Dilated
+    >>> bind(Dilated(2), 1_000_000)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: Dilated(step=2) on 1,000,000 queries x 1,000,000 keys needs about
+    500,000,000,000 runs, more than the 20,000,000 that are drawn; choose smaller sizes
+    """
+    if relation.data_dependent:
+        raise DataError(f"{relation} depends on the data, so it has no matrix at a size alone")
+    queries = sizes.size(queries, "queries")
+    width = queries if keys is None else sizes.size(keys, "keys")
+    needed = _runs(relation, queries, width)
+    if needed > MOST_RUNS:
+        raise SizeError(
+            f"{relation} on {queries:,} queries x {width:,} keys needs about {needed:,} runs, "
+            f"more than the {MOST_RUNS:,} that are drawn; choose smaller sizes"
+        )
+    try:
+        return relation.on(queries, keys)
+    except MemoryError:
+        raise SizeError(
+            f"{relation} on {queries:,} queries x {width:,} keys does not fit into memory"
+        ) from None
+
+
+def _runs(relation: Relation, queries: int, keys: int) -> int:
+    """About how many runs binding needs: from a few rows of every part of the expression."""
+    if isinstance(relation, Node):
+        return max(_runs(part, queries, keys) for part in relation.operands)
+    if isinstance(relation, Dilated):  # it lists single keys before it joins them to runs
+        return max(queries, queries * keys // relation.step)
+    if isinstance(relation, Random):  # its draw compares each key with those before
+        drawn = min(relation.keys_per_query, keys)
+        return queries * max(drawn, drawn * drawn // 256)
+    if queries == 0 or queries > MOST_RUNS:
+        return queries
+    sample = np.arange(keys - queries, keys, -(-queries // 16), dtype=np.int64)
+    return max(queries, relation.rows(sample, keys).starts.size * queries // sample.size)
+
+
+def bind_all(relation: Relation | PerHead | Batch, queries: int | None, keys: int | None) -> list[Bound]:
+    """Every member of a relation or family, bound.
+
+    >>> from erlangen.relations import Causal, Full
+    >>> bind_all(PerHead([Causal(), Full()]), 2, None)[1]
+    ('head 1', Full(), Neighborhoods(queries=2, keys=2, num_edges=4))
+    """
+    queries, keys = sizes_for(relation, queries, keys)
+    return [(place, member, bind(member, queries, keys)) for place, member in members(relation)]
