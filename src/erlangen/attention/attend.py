@@ -9,8 +9,9 @@ from torch import Tensor
 
 from erlangen.attention.binding import bind
 from erlangen.attention.plan import choose, run
-from erlangen.errors import ParameterError, ShapeError
-from erlangen.relations import Batch, Bindable, Full, Neighborhoods, PerHead, Relation
+from erlangen.attention.shapes import check, fold
+from erlangen.errors import ParameterError
+from erlangen.relations import Bindable, Full, Neighborhoods
 
 
 def attend(
@@ -55,7 +56,7 @@ def attend(
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     lead = q.shape[:-3]
-    q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+    q4, k4, v4 = (fold(x) for x in (q, k, v))
     bound = bind(
         relation,
         batch=q4.shape[0],
@@ -77,24 +78,3 @@ def attend(
         assert lse is not None
         results.append(lse.reshape(*lead, *lse.shape[1:]))
     return results[0] if len(results) == 1 else tuple(results)
-
-
-def check(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> None:
-    """Raise `ShapeError` unless the tensors fit one another and the relation is one."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} over {relation!r}"
-    if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods)):
-        raise ParameterError(
-            f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {type(relation).__name__}"
-        )
-    if min(q.dim(), k.dim(), v.dim()) < 3:
-        raise ShapeError(f"q, k and v need shape (..., heads, length, dim): {shapes}")
-    if q.shape[:-3] != k.shape[:-3] or k.shape[:-1] != v.shape[:-1]:
-        raise ShapeError(f"leading dimensions, kv heads or lengths do not fit: {shapes}")
-    if q.shape[-1] != k.shape[-1]:
-        raise ShapeError(f"queries and keys have different dimensions: {shapes}")
-    if k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]:
-        raise ShapeError(f"the heads of q are not a multiple of those of k: {shapes}")
-    if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
-        raise ShapeError(f"q, k, v need one floating-point type, got {q.dtype}, {k.dtype}, {v.dtype}")
-    if not q.device == k.device == v.device:
-        raise ShapeError(f"q, k, v lie on different devices: {q.device}, {k.device}, {v.device}")

@@ -57,7 +57,9 @@ def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dbias = q.new_empty((0,)) if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
+    dbias = (
+        q.new_empty((0,)) if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
+    )
     return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias
 
 

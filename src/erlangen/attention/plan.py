@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from erlangen.attention.binding import Bound, bind
+from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
 from erlangen.relations import Bindable, Neighborhoods
 
@@ -51,10 +52,8 @@ def plan(
     >>> plan(Causal(), x, x, x, weights=True).backend
     'reference'
     """
-    from erlangen.attention.attend import check
-
     check(q, k, v, relation)
-    q, k, v = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+    q, k, v = (fold(x) for x in (q, k, v))
     bound = bind(
         relation, batch=q.shape[0], heads=q.shape[1], queries=q.shape[2], keys=k.shape[2], vectors=(q, k)
     )

@@ -1,0 +1,219 @@
+"""`attend` against the formula of attention, query by query, in float64, with gradients."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+import erlangen as er
+from erlangen.attention.binding import bind, clear_cache
+from erlangen.errors import BackendError, DataError, ErlangenError, ParameterError, ShapeError, SizeError
+from erlangen.testing.strategies import relations
+
+DENSE = ["reference", "sdpa"]
+
+
+def formula(q, k, v, member, scale=None):
+    """h_i = sum over N_i of alpha_ij v_j, written from the equation; `member(b, h)` gives the relation."""
+    batch, heads, queries, dim = q.shape
+    group = heads // k.shape[1]
+    scale = 1 / sqrt(dim) if scale is None else scale
+    out = torch.zeros(batch, heads, queries, v.shape[-1], dtype=q.dtype)
+    weights = torch.zeros(batch, heads, queries, k.shape[2], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for i, reads in enumerate(torch.from_numpy(member(b, h).on(queries, k.shape[2]).dense())):
+                if reads.any():
+                    keys, values = k[b, h // group][reads], v[b, h // group][reads]
+                    alpha = torch.softmax(keys @ q[b, h, i] * scale, dim=0)
+                    out[b, h, i] = alpha @ values
+                    weights[b, h, i, reads] = alpha
+    return out, weights
+
+
+def tensors(batch=2, heads=4, kv=2, queries=5, keys=7, dim=3, width=2, seed=0, **kw):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(batch, heads, queries, dim), (batch, kv, keys, dim), (batch, kv, keys, width)]
+    return [torch.randn(s, generator=generator, dtype=torch.float64, **kw) for s in shapes]
+
+
+@pytest.mark.parametrize("backend", DENSE)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_every_relation_matches_the_formula(backend, data):
+    keys = data.draw(st.integers(1, 7))
+    queries = data.draw(st.integers(1, keys))
+    relation = data.draw(relations(keys))
+    q, k, v = tensors(queries=queries, keys=keys)
+    out = er.attend(q, k, v, relation, backend=backend)
+    expected, _ = formula(q, k, v, lambda b, h: relation)
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", DENSE)
+def test_families_match_the_formula(backend):
+    q, k, v = tensors(queries=5, keys=5)
+    heads = er.PerHead([er.Causal(), er.Window(1), er.Full(), er.Empty()])
+    family = er.Batch([heads, er.Padding(3)])
+    out = er.attend(q, k, v, family, backend=backend)
+    expected, _ = formula(q, k, v, lambda b, h: heads[h] if b == 0 else er.Padding(3))
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", DENSE)
+def test_gradients(backend):
+    relation = er.Causal() & ~er.Window(0)  # row 0 is empty
+    q, k, v = tensors(batch=1, heads=2, kv=1, queries=4, keys=4)
+    for x in (q, k, v):
+        x.requires_grad_()
+    assert gradcheck(lambda *x: er.attend(*x, relation, backend=backend), (q, k, v))
+    out = er.attend(q, k, v, relation, backend=backend)
+    grads = torch.autograd.grad(out[:, :, 0].sum(), (q, k, v))
+    assert (out[:, :, 0] == 0).all()
+    assert all((g == 0).all() for g in grads)
+
+
+@pytest.mark.parametrize("backend", [None, *DENSE])
+@pytest.mark.parametrize("keys", [0, 3])
+def test_rows_without_keys_are_zero_with_zero_gradient(backend, keys):
+    q, k, v = tensors(keys=keys, queries=3, requires_grad=True)
+    out = er.attend(q, k, v, er.Empty(), backend=backend)
+    assert out.shape == (2, 4, 3, 2)
+    assert (out == 0).all()
+    out.sum().backward()
+    assert all((x.grad == 0).all() for x in (q, k, v))
+
+
+def test_weights_and_lse():
+    relation = er.Causal() - er.Identity()
+    q, k, v = tensors(queries=5, keys=5)
+    out, weights, lse = er.attend(q, k, v, relation, return_weights=True, return_lse=True)
+    expected, alpha = formula(q, k, v, lambda b, h: relation)
+    torch.testing.assert_close(weights, alpha, atol=1e-12, rtol=0)
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+    assert (lse[..., 0] == -torch.inf).all()
+    scores = q @ k.repeat_interleave(2, 1).mT / sqrt(3)
+    mask = torch.from_numpy(relation.on(5).dense())
+    expected_lse = scores.masked_fill(~mask, -torch.inf).logsumexp(-1)
+    torch.testing.assert_close(lse[..., 1:], expected_lse[..., 1:], atol=1e-12, rtol=0)
+    assert torch.equal(weights > 0, mask.expand_as(weights))  # Proposition 1: the support is N_i
+
+
+def test_data_dependent_relations_are_bound_to_the_data():
+    q, k, v = tensors(queries=5, keys=7)
+    out, weights = er.attend(q, k, v, er.Nearest(2), return_weights=True)
+    scores = q @ k.repeat_interleave(2, 1).mT
+    top = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, scores.topk(2).indices, True)
+    assert torch.equal(weights > 0, top)
+    everything = er.attend(q, k, v, er.Nearest(7))
+    torch.testing.assert_close(everything, er.attend(q, k, v, er.Full()), atol=1e-12, rtol=0)
+    per_head = er.attend(q, k, v, er.PerHead([er.Nearest(2)] * 4))
+    torch.testing.assert_close(per_head, out, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_low_precision(dtype):
+    q, k, v = tensors(queries=7, keys=7)
+    exact, _ = formula(q, k, v, lambda b, h: er.Causal())
+    for backend in DENSE:
+        out = er.attend(*(x.to(dtype) for x in (q, k, v)), er.Causal(), backend=backend)
+        assert out.dtype == dtype
+        assert (out.double() - exact).abs().max() < 20 * torch.finfo(dtype).eps
+
+
+def test_leading_dimensions_and_scale():
+    q, k, v = (x[0] for x in tensors(queries=4, keys=4))
+    single = er.attend(q, k, v, er.Causal(), scale=0.3)
+    expected, _ = formula(q[None], k[None], v[None], lambda b, h: er.Causal(), scale=0.3)
+    torch.testing.assert_close(single, expected[0], atol=1e-12, rtol=0)
+    many = [x.expand(2, 3, *x.shape) for x in (q, k, v)]
+    assert er.attend(*many, er.Causal()).shape == (2, 3, *single.shape)
+
+
+def test_neighborhoods_are_accepted_and_checked():
+    q, k, v = tensors(queries=4, keys=4)
+    bound = er.Causal().on(4)
+    assert torch.equal(er.attend(q, k, v, bound), er.attend(q, k, v, er.Causal()))
+    with pytest.raises(SizeError, match="does not fit 4 queries and 4 keys"):
+        er.attend(q, k, v, er.Causal().on(3))
+
+
+def test_dropout_draws_from_the_generator_and_keeps_the_mean():
+    q, k, v = tensors(batch=1, heads=1, kv=1, queries=64, keys=64)
+    torch.manual_seed(0)
+    a = er.attend(q, k, v, er.Causal(), dropout=0.5)
+    torch.manual_seed(0)
+    b = er.attend(q, k, v, er.Causal(), dropout=0.5)
+    c = er.attend(q, k, v, er.Causal(), dropout=0.5)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    ones = torch.ones_like(v)
+    mean = torch.stack([er.attend(q, k, ones, er.Causal(), dropout=0.5) for _ in range(200)]).mean()
+    assert abs(mean - 1) < 0.05
+
+
+def test_bound_relations_are_cached_and_bounded():
+    clear_cache()
+    sizes = {"batch": 1, "heads": 1, "queries": 4, "keys": 4}
+    assert bind(er.Causal(), **sizes) is bind(er.Causal(), **sizes)
+    from erlangen.attention import binding
+
+    for n in range(2 * binding.CACHE_SIZE):
+        bind(er.Window(n), **sizes)
+    assert len(binding._cache) == binding.CACHE_SIZE
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": (5, 3)}, ShapeError, r"\(\.\.\., heads, length, dim\)"),
+        ({"q": (2, 3, 5, 3)}, ShapeError, "not a multiple"),
+        ({"q": (2, 4, 5, 6)}, ShapeError, "different dimensions"),
+        ({"k": (1, 2, 7, 3)}, ShapeError, "do not fit"),
+        ({"v": (2, 2, 6, 2)}, ShapeError, "do not fit"),
+        ({"relation": er.Documents([3])}, SizeError, r"Documents\(lengths=\(3,\)\) has 3 positions"),
+        ({"relation": er.PerHead([er.Full()] * 3)}, ShapeError, "3 heads.*4"),
+        ({"relation": er.Batch([er.Full()] * 3)}, ShapeError, "3 batch items.*2"),
+        ({"relation": "causal"}, ParameterError, "Relation.*str"),
+        ({"dropout": 1.5}, ParameterError, "dropout"),
+        ({"backend": "magic"}, BackendError, "magic"),
+        ({"relation": er.Causal() @ er.Nearest(2)}, DataError, "depends on the data"),
+    ],
+)
+def test_bad_input(change, error, message):
+    q, k, v = tensors()
+    made = {"q": q, "k": k, "v": v}
+    for name in made:
+        if name in change:
+            made[name] = torch.zeros(change.pop(name), dtype=torch.float64)
+    with pytest.raises(error, match=message) as caught:
+        er.attend(made["q"], made["k"], made["v"], **change)
+    assert isinstance(caught.value, ErlangenError)
+
+
+def test_mixed_types_are_refused():
+    q, k, v = tensors()
+    with pytest.raises(ShapeError, match="one floating-point type"):
+        er.attend(q, k.float(), v)
+    with pytest.raises(ShapeError, match="one floating-point type"):
+        er.attend(q.long(), k.long(), v.long())
+
+
+def test_sdpa_by_name_never_falls_back():
+    q, k, v = tensors()
+    with pytest.raises(BackendError, match="neither weights"):
+        er.attend(q, k, v, backend="sdpa", return_weights=True)
+
+
+def test_plan_tells_what_attend_does():
+    q, k, v = tensors()
+    chosen = er.plan(er.Causal(), q, k, v, weights=True)
+    assert chosen.backend == "reference"
+    assert chosen.reason
+    assert chosen.cost > 0
+    assert er.plan(er.Causal(), q, k, v, backend="sdpa").backend == "sdpa"

@@ -1,0 +1,110 @@
+"""Decoding through a cache gives the full pass, token by token and chunk by chunk, for any relation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import erlangen as er
+from erlangen.errors import ParameterError, ShapeError, SizeError
+from erlangen.nn import Attention, KVCache
+from erlangen.testing.strategies import LEAVES, relations
+
+N = 12
+
+
+def decode(layer, x, steps, length):
+    cache = KVCache(length=length)
+    pieces, start = [], 0
+    for size in steps:
+        pieces.append(layer(x[:, start : start + size], cache=cache))
+        start += size
+    return torch.cat(pieces, 1)
+
+
+def check(relation, steps, length):
+    torch.manual_seed(0)
+    layer = Attention(8, num_heads=2, relation=relation).double().eval()
+    x = torch.randn(2, sum(steps), 8, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(decode(layer, x, steps, length), layer(x), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kind", sorted(LEAVES, key=lambda c: c.__name__), ids=lambda c: c.__name__)
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_any_relation_made_causal_decodes_exactly(kind, data):
+    relation = data.draw(LEAVES[kind](N)) & er.Causal()
+    check(relation, [1] * N, length=N)
+    check(relation, [5, 1, 4, 2], length=N)
+
+
+@given(relations(N, 4))
+@settings(max_examples=30, deadline=None)
+def test_any_expression_made_causal_decodes_exactly(relation):
+    check(relation & er.Causal(), [3] + [1] * (N - 3), length=N)
+
+
+GROWING = [
+    er.Causal(),
+    er.Window(3),
+    er.Identity(),
+    er.Causal() & er.Dilated(3),
+    er.Causal() & er.Blocks(4),
+    er.Window(2) | er.Global(keys=[0, 5]) & er.Causal(),
+    er.PerHead([er.Window(2), er.Causal() & er.Dilated(2)]),
+    er.Batch([er.Causal(), er.Window(1)]),
+]
+
+
+@pytest.mark.parametrize("relation", GROWING, ids=repr)
+def test_relations_that_never_change_need_no_length(relation):
+    check(relation, [1] * N, length=None)
+    check(relation, [4, 4, 1, 3], length=None)
+
+
+def test_a_prefix_is_read_in_one_step():
+    check(er.Prefix(4), [4] + [1] * (N - 4), length=None)
+    with pytest.raises(SizeError, match=r"Prefix\(length=4\) cannot be decoded step by step: position 0"):
+        check(er.Prefix(4), [1] * N, length=None)
+
+
+@pytest.mark.parametrize("relation", [er.Full(), er.Window(2, lookahead=1), er.Ring(1, 0)], ids=repr)
+@pytest.mark.parametrize("length", [None, N])
+def test_reading_the_future_is_refused(relation, length):
+    with pytest.raises(SizeError, match="cannot be decoded step by step"):
+        check(relation, [1] * N, length)
+
+
+def test_sizes_of_their_own_need_the_length():
+    relation = er.Documents([5, 7]) & er.Causal()
+    with pytest.raises(SizeError, match="12 positions"):
+        check(relation, [1] * N, length=None)
+    check(relation, [1] * N, length=N)
+
+
+def test_a_cache_is_checked():
+    layer = Attention(8)
+    cache = KVCache(length=3)
+    layer(torch.randn(2, 3, 8), cache=cache)
+    assert cache.position == 3
+    with pytest.raises(SizeError, match="made for 3 positions"):
+        layer(torch.randn(2, 1, 8), cache=cache, relation=er.Causal())
+    with pytest.raises(ParameterError, match="either cache or context"):
+        layer(torch.randn(2, 1, 8), torch.randn(2, 1, 8), cache=KVCache())
+    other = KVCache()
+    layer(torch.randn(2, 3, 8), cache=other, relation=er.Causal())
+    with pytest.raises(ShapeError, match="the cache holds"):
+        layer(torch.randn(5, 1, 8), cache=other, relation=er.Causal())
+    with pytest.raises(ParameterError):
+        KVCache(length=-1)
+
+
+def test_gradients_flow_through_a_cache():
+    layer = Attention(8, relation=er.Causal()).double()
+    x = torch.randn(1, 4, 8, dtype=torch.float64, requires_grad=True)
+    (stepwise,) = torch.autograd.grad(decode(layer, x, [1, 2, 1], None).square().sum(), x)
+    (whole,) = torch.autograd.grad(layer(x).square().sum(), x)
+    torch.testing.assert_close(stepwise, whole, atol=1e-10, rtol=0)
