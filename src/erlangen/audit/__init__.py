@@ -1,0 +1,49 @@
+"""Audit any PyTorch model: which relation does each attention call really compute?
+
+The package is callable: `erlangen.audit(model, inputs)` is `erlangen.audit.api.audit(model, inputs)`. torch is
+imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from erlangen.audit.api import audit
+    from erlangen.audit.expect import Counterexample
+    from erlangen.audit.inputs import Inputs
+    from erlangen.audit.report import Coverage, Report
+    from erlangen.audit.witnesses.flow import Flow, flow
+
+_LAZY = {
+    "audit": "erlangen.audit.api",
+    "Counterexample": "erlangen.audit.expect",
+    "Inputs": "erlangen.audit.inputs",
+    "Coverage": "erlangen.audit.report",
+    "Report": "erlangen.audit.report",
+    "Flow": "erlangen.audit.witnesses.flow",
+    "flow": "erlangen.audit.witnesses.flow",
+}
+
+__all__ = ["Counterexample", "Coverage", "Flow", "Inputs", "Report", "audit", "flow"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'erlangen.audit' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+class _Callable(ModuleType):
+    """The package as a function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from erlangen.audit.api import audit
+
+        return audit(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

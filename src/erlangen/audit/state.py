@@ -63,17 +63,24 @@ class Snapshot:
             for name, buffer in module._buffers.items()
             if isinstance(buffer, torch.Tensor)
         ]
-        self.gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in self.model.parameters()]
+        self.gradients = [
+            (p, p.grad, None if p.grad is None else p.grad.clone()) for p in self.model.parameters()
+        ]
         self.versions = [(p, p._version) for p in self.model.parameters()]
         self.hooks = [(module, name, len(getattr(module, name, ()))) for module in modules for name in _HOOKS]
 
-    def restore(self) -> None:
-        """Put back modes, buffers, gradients and random states."""
+    def restore_buffers(self) -> None:
+        """Put back the buffers alone: running statistics move in training mode."""
         with torch.no_grad():
             for module, name, buffer, value in self.buffers:
                 module._buffers[name] = buffer
                 if not _same(buffer, value):
                     buffer.copy_(value)
+
+    def restore(self) -> None:
+        """Put back modes, buffers, gradients and random states."""
+        self.restore_buffers()
+        with torch.no_grad():
             for parameter, gradient, value in self.gradients:
                 parameter.grad = gradient
                 if gradient is not None and value is not None and not _same(gradient, value):

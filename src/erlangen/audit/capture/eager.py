@@ -18,7 +18,12 @@ def softmax(session: Session, function: Any, args: Any, kwargs: Any, out: torch.
     """A softmax turns scores into weights; over anything but a product it may or may not be attention."""
     source = tensors((args, kwargs))[0]
     scores = session.tape.node(source)
-    if scores is not None and not scores.weights and not scores.opaque and _dim(args, kwargs, out) in scores.axes:
+    if (
+        scores is not None
+        and not scores.weights
+        and not scores.opaque
+        and _dim(args, kwargs, out) in scores.axes
+    ):
         session.tape.step(function, args, kwargs, out, [scores])
         made = session.tape.node(out)
     else:

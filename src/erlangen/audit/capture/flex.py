@@ -35,7 +35,9 @@ def flex_patches(session: Session) -> AbstractContextManager[Any]:
 
 def _watched(session: Session, function: Any) -> Any:
     @wraps(function)
-    def watched(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def watched(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
         if session.frames.paused:
             return function(query, key, value, *args, **kwargs)
         # The body of FlexAttention is compiled: it must not be traced through an active function mode.

@@ -24,10 +24,31 @@ ENTRYWISE = ADDING | {
     *("to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
     *("dropout", "alpha_dropout", "softmax", "abs", "relu", "leaky_relu", "square", "pow", "dropout1d"),
 }
-RESHAPING = {"view", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "unflatten", "expand_as", "view_as"}
+RESHAPING = {
+    "view",
+    "reshape",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "flatten",
+    "unflatten",
+    "expand_as",
+    "view_as",
+}
 MOVING = {
     *("cat", "concat", "stack", "pad", "getitem", "setitem", "as_strided", "gather", "index_select", "flip"),
-    *("roll", "chunk", "split", "take_along_dim", "scatter", "movedim", "swapaxes", "repeat", "unfold", "unbind"),
+    *(
+        "roll",
+        "chunk",
+        "split",
+        "take_along_dim",
+        "scatter",
+        "movedim",
+        "swapaxes",
+        "repeat",
+        "unfold",
+        "unbind",
+    ),
     *("tril", "triu", "repeat_interleave", "index_put", "rearrange", "narrow", "select", "scatter_add"),
 }
 
@@ -158,7 +179,15 @@ def opaque(tensor: torch.Tensor, parent: Node | None) -> Node:
     softmax = None if parent is None else parent.softmax
     factors = None if parent is None else parent.factors
     return Node(
-        None, ((), {}), tensor.shape, tensor.dtype, tensor.device, (-2, -1), factors, opaque=True, softmax=softmax
+        None,
+        ((), {}),
+        tensor.shape,
+        tensor.dtype,
+        tensor.device,
+        (-2, -1),
+        factors,
+        opaque=True,
+        softmax=softmax,
     )
 
 
@@ -233,7 +262,9 @@ def contracted_axis(name: str, args: Any, kwargs: Any, weights: torch.Tensor) ->
     return -1 if factors[0] is weights else -2
 
 
-def carried_axes(name: str, args: Any, kwargs: Any, out: torch.Tensor, parent: Node) -> tuple[int, int] | None:
+def carried_axes(
+    name: str, args: Any, kwargs: Any, out: torch.Tensor, parent: Node
+) -> tuple[int, int] | None:
     """Where the two free axes of a chain are after a step; None when the step moves entries otherwise."""
     a, b = parent.axes
     if name in ("transpose", "swapaxes", "swapdims", "permute"):

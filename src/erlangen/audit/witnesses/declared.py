@@ -95,7 +95,9 @@ def readable(mask: torch.Tensor) -> torch.Tensor:
 
 def _support(allowed: torch.Tensor, call: Call, leading: tuple[int, ...]) -> Support:
     if allowed.dim() == 2 or all(size == 1 for size in allowed.shape[:-2]):
-        one = Neighborhoods.from_dense(allowed.reshape(allowed.shape[-2:]).expand(call.queries, call.keys).numpy())
+        one = Neighborhoods.from_dense(
+            allowed.reshape(allowed.shape[-2:]).expand(call.queries, call.keys).numpy()
+        )
         return Support.same(one, call.batch, call.heads)
     full = allowed.expand(*leading, call.queries, call.keys)
     return Support.from_dense(items_and_heads(full, call).numpy())

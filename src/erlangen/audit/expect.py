@@ -1,0 +1,153 @@
+"""What a user expects of a model, and the edge that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from erlangen.audit.measure import Measured
+from erlangen.errors import ErlangenError, ParameterError
+from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
+
+Expected = Relation | PerHead | Batch
+Expectation = Expected | Mapping[str, Expected] | Callable[[Measured], Expected | None] | None
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The edge that breaks an expectation: query i of one head and batch item reads key j, or does not."""
+
+    module: str
+    expected: str
+    measured: str
+    item: int
+    head: int | None
+    query: int
+    key: int
+    extra: bool
+    """True: the edge is there and must not be. False: it is missing."""
+    where: str = "given"
+    """The inputs and mode under which it was found."""
+
+    def __str__(self) -> str:
+        head = "" if self.head is None else f", head {self.head}"
+        where = "" if self.where == "given" else f" ({self.where})"
+        edge = f"{'extra' if self.extra else 'missing'} edge ({self.query}, {self.key})"
+        return f"{self.module or 'the model'}{head}{where}: expected {self.expected}, measured {self.measured}; {edge}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "item": self.item,
+            "head": self.head,
+            "query": self.query,
+            "key": self.key,
+            "edge": "extra" if self.extra else "missing",
+            "where": self.where,
+            "text": str(self),
+        }
+
+
+def check_expectation(expect: Any) -> None:
+    """Raise unless `expect` is a relation, a mapping of patterns to relations, or a callable.
+
+    >>> check_expectation("causal")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: expect must be a relation, a mapping from module-name patterns to relations,
+    or a callable; got 'causal'
+    """
+    if expect is None or isinstance(expect, Expected):
+        return
+    if isinstance(expect, Mapping):
+        for pattern, relation in expect.items():
+            if not isinstance(pattern, str) or not isinstance(relation, Expected):
+                raise ParameterError(f"expect maps patterns to relations; got {pattern!r}: {relation!r}")
+        return
+    if not callable(expect):
+        raise ParameterError(
+            "expect must be a relation, a mapping from module-name patterns to relations, or a callable; "
+            f"got {expect!r}"
+        )
+
+
+def expected_of(expect: Expectation, call: Measured) -> Expected | None:
+    """The relation expected of a call, or None when nothing is.
+
+    One relation is expected of every self-attention call. In a mapping the first pattern that matches the
+    module's name counts (`*` matches anything). A callable is asked with the call.
+    """
+    if expect is None:
+        return None
+    if isinstance(expect, Expected):
+        return expect if call.kind == "self" else None
+    if isinstance(expect, Mapping):
+        return next((r for pattern, r in expect.items() if fnmatchcase(call.module, pattern)), None)
+    answer = expect(call)
+    if answer is not None and not isinstance(answer, Expected):
+        raise ParameterError(f"expect({call.module!r}) must be a relation or None, got {answer!r}")
+    return answer
+
+
+def bind_expected(
+    relation: Expected, call: Measured, item: int, head: int, real_keys: np.ndarray | None
+) -> Neighborhoods:
+    """The expected neighborhoods of one item and head; keys that are padding are expected to be unread."""
+    member: Any = relation
+    if isinstance(member, Batch):
+        member = member.members[_within(item, len(member), call, relation, "batch items")]
+    if isinstance(member, PerHead):
+        member = member.members[_within(head, len(member), call, relation, "heads")]
+    try:
+        bound = member.on(call.queries, call.keys)
+    except ErlangenError as error:
+        raise ParameterError(
+            f"expected {relation} of {call.module!r}, which it cannot be: {error}"
+        ) from error
+    if real_keys is None:
+        return bound
+    return Neighborhoods.from_dense(bound.dense() & real_keys[None, :])
+
+
+def _within(index: int, size: int, call: Measured, relation: Expected, what: str) -> int:
+    if size == 1 or index < size:
+        return index if size > 1 else 0
+    raise ParameterError(f"expected {relation} of {call.module!r}, which has more than {size} {what}")
+
+
+def first_break(
+    relation: Expected,
+    call: Measured,
+    measured: str,
+    real_queries: np.ndarray | None,
+    real_keys: np.ndarray | None,
+    where: str,
+) -> Counterexample | None:
+    """The first edge on which a call differs from what is expected; rows of padding queries do not count."""
+    for b, heads in enumerate(call.kernel.items):
+        keys = None if real_keys is None else real_keys[min(b, len(real_keys) - 1)]
+        rows = None if real_queries is None else real_queries[min(b, len(real_queries) - 1)]
+        for h, bound in enumerate(heads):
+            wanted = bind_expected(relation, call, b, h, keys)
+            if wanted == bound:
+                continue
+            edges = (wanted ^ bound).edges()
+            if rows is not None:
+                edges = edges[rows[edges[:, 0]]]
+            if len(edges):
+                i, j = _telling(edges, bound)
+                head = None if call.heads == 1 or len(set(heads)) == 1 else h
+                extra = bool(bound.contains(i, j))
+                return Counterexample(call.module, str(relation), measured, b, head, i, j, extra, where)
+    return None
+
+
+def _telling(edges: np.ndarray, bound: Neighborhoods) -> tuple[int, int]:
+    """An extra edge if there is one, for a leak is worse than a loss."""
+    extra = bound.contains(edges[:, 0], edges[:, 1])
+    chosen = edges[np.flatnonzero(extra)[0]] if extra.any() else edges[0]
+    return int(chosen[0]), int(chosen[1])
