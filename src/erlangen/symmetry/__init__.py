@@ -2,5 +2,6 @@
 
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.symmetries import stack_symmetry, symmetry
+from erlangen.symmetry.translations import Translations, translations
 
-__all__ = ["Group", "stack_symmetry", "symmetry"]
+__all__ = ["Group", "Translations", "stack_symmetry", "symmetry", "translations"]

@@ -56,7 +56,9 @@ def automorphisms(
     return Group(colors.size, shape, tuple(moves), "exact at n" if complete else "at least", oracle, sides)
 
 
-def require_automorphisms(relations: Sequence[Neighborhoods], colors: np.ndarray, moves: Sequence[Move]) -> None:
+def require_automorphisms(
+    relations: Sequence[Neighborhoods], colors: np.ndarray, moves: Sequence[Move]
+) -> None:
     """Raise unless every move keeps every relation and colour: no unchecked generator is ever returned.
 
     >>> path = Neighborhoods.from_edges(2, 2, [(0, 1)])

@@ -168,7 +168,11 @@ def _members_of(relation: Relation, n: int) -> dict[int, np.ndarray]:
     if isinstance(relation, Dilated):
         step = min(relation.step, n)
         longer, length = (n % step, n // step) if n else (0, 0)
-        grid = np.arange(step * length, dtype=np.int64).reshape(length, step).T if n else np.empty((0, 0), np.int64)
+        grid = (
+            np.arange(step * length, dtype=np.int64).reshape(length, step).T
+            if n
+            else np.empty((0, 0), np.int64)
+        )
         extra = np.arange(step * length, n, dtype=np.int64)[:, None]
         return {length + 1: np.concatenate([grid[:longer], extra], axis=1), length: grid[longer:]}
     if isinstance(relation, Blocks):

@@ -104,7 +104,11 @@ class Group:
         return name if name.startswith("order") else f"{name}, order {self.shape.order_text}"
 
     def __repr__(self) -> str:
-        points = f"degree {self.degree}" if self.sides is None else f"{self.sides[0]} queries, {self.sides[1]} keys"
+        points = (
+            f"degree {self.degree}"
+            if self.sides is None
+            else f"{self.sides[0]} queries, {self.sides[1]} keys"
+        )
         return f"<Group {self}; {points}; {self.evidence}>"
 
     @property
@@ -145,7 +149,9 @@ class Group:
         """
         if keys is not None:
             if self.sides is None:
-                raise ParameterError("contains(tau, sigma) is for groups with queries and keys apart (joint=False)")
+                raise ParameterError(
+                    "contains(tau, sigma) is for groups with queries and keys apart (joint=False)"
+                )
             tau, sigma = permutation(element, self.sides[0]), permutation(keys, self.sides[1])
             element = np.concatenate([tau, sigma + self.sides[0]])
         return bool(self.oracle(permutation(element, self.degree)))

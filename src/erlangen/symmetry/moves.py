@@ -99,7 +99,9 @@ def keeps(neighborhoods: Neighborhoods, move: Move) -> bool:
     (True, False)
     """
     if neighborhoods.queries != neighborhoods.keys:
-        raise ParameterError(f"{neighborhoods} has different queries and keys: embed both into one set of points")
+        raise ParameterError(
+            f"{neighborhoods} has different queries and keys: embed both into one set of points"
+        )
     pieces = _pieces(move, neighborhoods.keys)
     if not _rows_agree(neighborhoods, move, pieces):
         return False
@@ -123,7 +125,9 @@ def all_keep(neighborhoods: Neighborhoods, moves: Sequence[Move]) -> bool:
         number = np.repeat(np.arange(len(batch)), [move.points.size for move in batch])
         points = np.concatenate([move.points for move in batch])
         images = np.concatenate([move.images for move in batch])
-        if not all(_edges_agree(form, number, points, images, size) for form in (neighborhoods, neighborhoods.T)):
+        if not all(
+            _edges_agree(form, number, points, images, size) for form in (neighborhoods, neighborhoods.T)
+        ):
             return False
     return all(keeps(neighborhoods, move) for move in large)
 

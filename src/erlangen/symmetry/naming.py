@@ -154,7 +154,11 @@ def _symmetric_orders(k: int) -> set[int]:
     def partitions(total: int, largest: int) -> list[list[int]]:
         if total == 0:
             return [[]]
-        return [[part, *rest] for part in range(min(total, largest), 0, -1) for rest in partitions(total - part, part)]
+        return [
+            [part, *rest]
+            for part in range(min(total, largest), 0, -1)
+            for rest in partitions(total - part, part)
+        ]
 
     return {math.lcm(*parts) for parts in partitions(k, k)}
 
@@ -167,9 +171,7 @@ def _dihedral(elements: Sequence[np.ndarray], orders: Sequence[int]) -> bool:
     for element, order in zip(elements, orders, strict=True):
         if order == half:
             rotations = {power.tobytes() for power in span([element], element.size)}
-            return all(
-                o == 2 for e, o in zip(elements, orders, strict=True) if e.tobytes() not in rotations
-            )
+            return all(o == 2 for e, o in zip(elements, orders, strict=True) if e.tobytes() not in rotations)
     return False
 
 

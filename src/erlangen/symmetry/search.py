@@ -65,7 +65,9 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
         if vertices.size == 1:
             continue  # alone with its colour: others like it were merged as twins
         low, high = np.searchsorted(owner, [label[vertices[0]], label[vertices[0]] + 1])
-        searched = _component(local[low:high], colors[vertices], len(relations), deadline)
+        searched = _component(
+            local[low:high], colors[vertices], len(relations), deadline, several=vertex_cuts.size > 0
+        )
         if searched is None:
             parts.append(Part(vertices[None, :], [], 1, complete=False))
         elif searched.stopped:
@@ -94,7 +96,9 @@ class _Searched:
     stopped: bool
 
 
-def _component(edges: np.ndarray, colors: np.ndarray, copies: int, deadline: float) -> _Searched | None:
+def _component(
+    edges: np.ndarray, colors: np.ndarray, copies: int, deadline: float, *, several: bool
+) -> _Searched | None:
     """bliss on one component with rows (relation, query, key); None when the time was over before it began.
 
     Several relations are one graph: a copy of the vertices for each, coloured by its relation, and an arc from
@@ -125,7 +129,11 @@ def _component(edges: np.ndarray, colors: np.ndarray, copies: int, deadline: flo
         return stopped
 
     stats = pybliss.Stats()
-    labelling = np.asarray(graph.get_permutation_to_canonical_form(stats, report, terminate)).astype(np.int64)
+    labelling = np.arange(copies * n)
+    if several:
+        labelling = np.asarray(graph.get_permutation_to_canonical_form(stats, report, terminate)).astype(np.int64)
+    else:  # nothing to compare with: a canonical form would be wasted work
+        graph.find_automorphisms(stats, report, terminate)
     if stopped:
         return _Searched(generators, 1, np.arange(n), (b"", b""), stopped=True)
     # Copies carry increasing colours, so the first n canonical places are those of the first copy.

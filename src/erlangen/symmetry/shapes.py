@@ -150,9 +150,9 @@ class Product(Shape):
     @property
     def formula(self) -> str:
         counted = Counter(factor.formula for factor in self.factors)
-        return " * ".join(
-            text if times == 1 else f"({text})^{times}" for text, times in counted.items()
-        ) or "1"
+        return (
+            " * ".join(text if times == 1 else f"({text})^{times}" for text, times in counted.items()) or "1"
+        )
 
     @property
     def _factor(self) -> str:

@@ -9,12 +9,9 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
+from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, PerHead
-from erlangen.relations.graphs import FromMask, Graph
-from erlangen.relations.grids import Grid
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.operators import Node
-from erlangen.relations.partitions import Bipartite, Documents
 from erlangen.relations.relation import Relation
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.closed_forms import closed_form
@@ -40,7 +37,7 @@ def symmetry(
 
     Families of which theory knows the group are answered for any n at once (evidence "symbolic"); others
     are computed at n (evidence "exact at n"): twins are merged, colours refined, and bliss searches what remains.
-    If that takes longer than `budget` seconds, the group is a part of the true one ("at least").
+    A search longer than `budget` seconds is stopped, and the group is then a part of the true one ("at least").
 
     >>> from erlangen.relations import Blocks, Causal, Full, Prefix, Ring, Window
     >>> print(symmetry(Full(), 5), "|", symmetry(Causal(), 5), "|", symmetry(Ring(1, 1), 8))
@@ -101,34 +98,12 @@ def stack_symmetry(
         return symmetry(members[0], n, budget=budget)
     sized = {_sizes(member, [member], n, None) for member in members}
     if len(sized) > 1 or len(set(next(iter(sized)))) > 1:
-        raise SizeError(f"the layers of a stack act on one set of positions; these have sizes {sorted(sized)}")
+        raise SizeError(
+            f"the layers of a stack act on one set of positions; these have sizes {sorted(sized)}"
+        )
     size = sized.pop()[0]
     bound = dict.fromkeys(m if isinstance(m, Neighborhoods) else m.on(size) for m in members)
     return automorphisms(tuple(bound), np.zeros(size, np.int64), _budget(budget))
-
-
-def own_size(relation: Relation) -> tuple[int, int] | None:
-    """(queries, keys) where a relation has a size of its own, else None.
-
-    >>> from erlangen.relations import Causal
-    >>> own_size(Documents([2, 3]) & Causal()), own_size(Causal())
-    ((5, 5), None)
-    """
-    match relation:
-        case Bipartite():
-            return (relation.encoder + relation.decoder,) * 2
-        case Documents():
-            return (sum(relation.lengths),) * 2
-        case Grid():
-            return (int(np.prod(relation.shape)),) * 2
-        case Graph() if relation.nodes is not None:
-            return (relation.nodes,) * 2
-        case FromMask():
-            return relation._bound.queries, relation._bound.keys
-        case Node():
-            return next((size for operand in relation.operands if (size := own_size(operand))), None)
-        case _:
-            return None
 
 
 def _members(relation: Any) -> Sequence[Relation | Neighborhoods]:
@@ -146,10 +121,14 @@ def _sizes(
 ) -> tuple[int, int]:
     own = None
     for member in members:
-        own = own or ((member.queries, member.keys) if isinstance(member, Neighborhoods) else own_size(member))
+        own = own or (
+            (member.queries, member.keys) if isinstance(member, Neighborhoods) else own_sizes(member)
+        )
     if n is None:
         if own is None:
-            raise SizeError(f"{relation} has no size of its own: say on how many positions, symmetry(relation, n)")
+            raise SizeError(
+                f"{relation} has no size of its own: say on how many positions, symmetry(relation, n)"
+            )
         n, keys = own[0], own[1] if keys is None else keys
     queries = sizes.size(n, "n")
     bound_keys = queries if keys is None else sizes.size(keys, "keys")

@@ -122,8 +122,10 @@ def equal_rows(relation: Neighborhoods, labels: np.ndarray) -> np.ndarray:
     np.minimum.at(leader, classes, np.arange(labels.size))
     differs = _differ(relation, leader[classes]) | (labels != labels[leader[classes]])
     if differs.any():  # a hash collision: compare by content
-        content = [relation.starts[a:b].tobytes() + relation.stops[a:b].tobytes()
-                   for a, b in zip(relation.indptr[:-1], relation.indptr[1:], strict=True)]
+        content = [
+            relation.starts[a:b].tobytes() + relation.stops[a:b].tobytes()
+            for a, b in zip(relation.indptr[:-1], relation.indptr[1:], strict=True)
+        ]
         seen: dict[tuple[int, bytes], int] = {}
         pairs = zip(labels.tolist(), content, strict=True)
         return np.array([seen.setdefault(pair, len(seen)) for pair in pairs], np.int64)

@@ -1,0 +1,182 @@
+"""What survives of translations on a finite sequence: Toeplitz masks, cores, the prefix law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from erlangen.errors import ParameterError, SizeError
+from erlangen.relations import intervals, sizes
+from erlangen.relations.extent import own_sizes
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.operators import Complement, Intersection, Transpose, Union
+from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
+from erlangen.relations.partitions import Blocks, Global
+from erlangen.relations.relation import Relation
+from erlangen.relations.windows import Dilated, Window
+
+_POINTWISE = (Full, Empty, Identity, Causal, Prefix, Window, Dilated, Blocks, Global)
+"""Relations whose pairs do not depend on the number of positions: binding to k restricts binding to n."""
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Translations:
+    """How a relation on n positions behaves under i -> i + m. Made by `translations`.
+
+    - `toeplitz`: R[i + 1, j + 1] = R[i, j] wherever both are positions. It is what "translation
+      invariant" can mean for a finite mask; it is not a symmetry of the finite layer.
+    - `core(m)`: the rows i with N_{i+m} = N_i + m. Exactly these rows of a layer are equivariant to the shift by m.
+    - `prefix`: f(X)[:k] = f(X[:k]) for every k, the property behind a cache of keys and values: no row reads
+      beyond itself, and on k positions the relation is the restriction of the one on n.
+    - `integers`: the group of the family on all integers where theory gives it: `Z` (translations),
+      `Z with reversals` (translations and reflections), `Sym(Z)` (every permutation), else None.
+    """
+
+    neighborhoods: Neighborhoods
+    toeplitz: bool
+    prefix: bool
+    prefix_counterexample: str | None
+    integers: str | None
+
+    @property
+    def n(self) -> int:
+        """The number of positions."""
+        return self.neighborhoods.queries
+
+    def core(self, shift: int) -> np.ndarray:
+        """Core(m) = {i : N_{i+m} = N_i + m} for a shift m, where i and i + m are positions.
+
+        >>> from erlangen.relations import Causal, Window
+        >>> translations(Window(lookback=2), 8).core(3), translations(Causal(), 8).core(3)
+        (array([2, 3, 4]), array([], dtype=int64))
+        """
+        if isinstance(shift, bool) or not isinstance(shift, (int, np.integer)):
+            raise ParameterError(f"core(shift) takes an integer, got {shift!r}")
+        n, m, bound = self.n, int(shift), self.neighborhoods
+        if abs(m) >= n:
+            return np.empty(0, np.int64)
+        rows = np.arange(max(0, -m), min(n, n - m), dtype=np.int64)
+        runs = np.diff(bound.indptr)
+        same = runs[rows] == runs[rows + m]
+        rows = rows[same]
+        own = intervals.expand(bound.indptr[rows], runs[rows])
+        other = intervals.expand(bound.indptr[rows + m], runs[rows])
+        unequal = (bound.starts[own] + m != bound.starts[other]) | (bound.stops[own] + m != bound.stops[other])
+        fits = np.ones(n, bool)
+        fits[np.repeat(rows, runs[rows])[unequal]] = False
+        return rows[fits[rows]]
+
+    def cores(self) -> dict[int, np.ndarray]:
+        """Core(m) for every shift m from 1 - n to n - 1; Core(0) is everything.
+
+        >>> from erlangen.relations import Causal
+        >>> {m: core.tolist() for m, core in translations(Causal(), 3).cores().items()}
+        {-2: [], -1: [], 0: [0, 1, 2], 1: [], 2: []}
+        """
+        return {m: self.core(m) for m in range(1 - self.n, self.n)}
+
+    def __str__(self) -> str:
+        integers = f"; on the integers: {self.integers}" if self.integers else ""
+        return (
+            f"{'Toeplitz' if self.toeplitz else 'not Toeplitz'}; prefix law "
+            f"{'holds' if self.prefix else f'fails ({self.prefix_counterexample})'}; "
+            f"rows equivariant to the shift by 1: {self.core(1).size} of {max(self.n - 1, 0)}{integers}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Translations on {self.n} positions: {self}>"
+
+
+def translations(relation: Relation | Neighborhoods, n: int | None = None) -> Translations:
+    """Is the mask Toeplitz, which rows are equivariant to which shift, does the prefix law hold?
+
+    A causal mask is Toeplitz and keeps prefixes, and yet no row at all is equivariant to any shift: the
+    shifted row also reads what was shifted in. A window is equivariant away from the start.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> print(translations(Causal(), 8))
+    Toeplitz; prefix law holds; rows equivariant to the shift by 1: 0 of 7; on the integers: Z
+    >>> print(translations(Window(lookback=2), 8))
+    Toeplitz; prefix law holds; rows equivariant to the shift by 1: 5 of 7; on the integers: Z
+    >>> print(translations(Window(lookback=1, lookahead=1), 8))
+    Toeplitz; prefix law fails (query 0 reads key 1); rows equivariant to the shift by 1: 5 of 7; on the integers:
+    Z with reversals
+    """
+    bound = _bind(relation, n)
+    inner, outer = slice(1, None), slice(None, -1)
+    toeplitz = bound.queries == 0 or bound.restrict(inner, inner) == bound.restrict(outer, outer)
+    broken = _ahead(bound)
+    if broken is None and isinstance(relation, Relation):
+        broken = _inconsistent(relation, bound)
+    integers = on_integers(relation) if isinstance(relation, Relation) else None
+    return Translations(bound, toeplitz, broken is None, broken, integers)
+
+
+def on_integers(relation: Relation) -> str | None:
+    """The automorphism group of a family on all integers, where theory gives it.
+
+    A band of at least two keys determines which integers are neighbours (their rows differ by one key), so
+    only translations and reflections can keep it; a reflection does exactly when the band is symmetric. An
+    automorphism of the order of the integers is a translation.
+
+    >>> from erlangen.relations import Blocks, Causal, Full, Window
+    >>> [on_integers(r) for r in (Causal(), Window(3), Window(2, 2), Full(), Blocks(2))]
+    ['Z', 'Z', 'Z with reversals', 'Sym(Z)', None]
+    """
+    match relation:
+        case Complement() | Transpose():
+            return on_integers(relation.operands[0])
+        case Full() | Empty() | Identity() | Window(lookback=0, lookahead=0):
+            return "Sym(Z)"
+        case Causal():
+            return "Z"
+        case Window():
+            return "Z with reversals" if relation.lookback == relation.lookahead else "Z"
+        case _:
+            return None
+
+
+def _bind(relation: Relation | Neighborhoods, n: int | None) -> Neighborhoods:
+    if isinstance(relation, Neighborhoods):
+        bound = relation
+    elif isinstance(relation, Relation):
+        own = own_sizes(relation)
+        if n is None and own is None:
+            raise SizeError(f"{relation} has no size of its own: say on how many positions, translations(relation, n)")
+        bound = relation.on(sizes.size(n, "n")) if n is not None else relation.on(*(own or ()))
+    else:
+        raise ParameterError(f"translations(relation) takes a relation or neighborhoods, got {relation!r}")
+    if bound.queries != bound.keys or n not in (None, bound.queries):
+        raise SizeError(f"translations act on one sequence of n positions; got {bound} for n = {n}")
+    return bound
+
+
+def _ahead(bound: Neighborhoods) -> str | None:
+    rows = np.repeat(np.arange(bound.queries), np.diff(bound.indptr))
+    ahead = np.flatnonzero(bound.stops > rows + 1)
+    if ahead.size == 0:
+        return None
+    query = int(rows[ahead[0]])
+    return f"query {query} reads key {max(int(bound.starts[ahead[0]]), query + 1)}"
+
+
+def _inconsistent(relation: Relation, bound: Neighborhoods) -> str | None:
+    """The first k at which the relation on k positions is not the restriction of the one on n."""
+    if _pointwise(relation) or own_sizes(relation) is not None:
+        return None
+    for k in range(1, bound.queries):
+        try:
+            if relation.on(k) != bound.restrict(slice(0, k), slice(0, k)):
+                return f"on {k} positions the relation is not the restriction of the one on {bound.queries}"
+        except SizeError:
+            continue  # a size on which the relation does not exist gives no counterexample
+    return None
+
+
+def _pointwise(relation: Relation) -> bool:
+    if isinstance(relation, (Intersection, Union, Complement, Transpose)):
+        return all(_pointwise(operand) for operand in relation.operands)
+    return isinstance(relation, _POINTWISE)
