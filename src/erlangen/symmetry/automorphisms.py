@@ -114,7 +114,7 @@ def _assemble(reduced: Reduced, parts: list[Part]) -> tuple[Shape, list[Move]]:
 def _shape(part: Part, inner: list[Shape]) -> Shape:
     count = len(part.copies)
     if not part.complete:
-        return Unnamed(_least_order(part.generators, part.copies.shape[1]), product(*inner), at_least=True)
+        return Unnamed(least_order(part.generators, part.copies.shape[1]), product(*inner), at_least=True)
     shape = recognise(part.generators, part.order, inner)
     if shape is None:
         return Unnamed(1, wreath(Unnamed(part.order, product(*inner)), Symmetric(count)))
@@ -128,7 +128,11 @@ def _lift(vertices: np.ndarray, images: np.ndarray, reduced: Reduced) -> Move:
     return Move(points, np.concatenate([reduced.blocks[v] for v in images[moved].tolist()]))
 
 
-def _least_order(generators: list[np.ndarray], size: int) -> int:
-    """A lower bound of the order of the group generated: by Lagrange from its orbits, and by listing elements."""
+def least_order(generators: list[np.ndarray], size: int) -> int:
+    """A lower bound of the order of the group generated: by Lagrange from its orbits, and by listing elements.
+
+    >>> least_order([np.array([1, 2, 0, 3]), np.array([1, 0, 2, 3])], 4)
+    6
+    """
     listed = len(span(generators, size, _BOUND)) if size * _BOUND <= 20_000_000 else 1
     return max(listed, math.lcm(*(len(orbit) for orbit in orbits_of(generators, size))))
