@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 
 @reports_errors
 def symmetry(
-    expression: Annotated[str, typer.Argument(metavar="EXPRESSION", help="The relation, or a file with one.")],
+    expression: Annotated[
+        str, typer.Argument(metavar="EXPRESSION", help="The relation, or a file with one.")
+    ],
     n: Annotated[
         int | None,
         typer.Option("--n", help="How many positions. Not needed for relations with a size of their own."),
@@ -41,7 +43,9 @@ def symmetry(
     apart: Annotated[
         bool, typer.Option("--apart", help="Permute queries and keys independently of each other.")
     ] = False,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds to search before answering 'at least'.")] = 10.0,
+    budget: Annotated[
+        float, typer.Option("--budget", help="Seconds to search before answering 'at least'.")
+    ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the group as JSON instead.")] = False,
 ) -> None:
     """Parse or read, compute, print."""
@@ -78,7 +82,11 @@ def record(group: Any, relation: str) -> dict[str, Any]:
 
 def text(group: Any, relation: str) -> str:
     """A group for reading."""
-    where = f"{group.degree} positions" if group.sides is None else f"{group.sides[0]} queries, {group.sides[1]} keys"
+    where = (
+        f"{group.degree} positions"
+        if group.sides is None
+        else f"{group.sides[0]} queries, {group.sides[1]} keys"
+    )
     lines = [f"{relation} on {where}", f"symmetry: {group} ({group.evidence})"]
     for generator in group.generators if group.degree <= SHOWN else ():
         lines.append(f"  {cycles(generator)}")

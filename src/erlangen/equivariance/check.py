@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -47,13 +48,19 @@ class Check:
         return self.keeps and self.breaks
 
     def __str__(self) -> str:
-        inside = f"largest error {max(self.inside):.1e} on {len(self.inside)} generators" if self.inside else "trivial"
+        inside = (
+            f"largest error {max(self.inside):.1e} on {len(self.inside)} generators"
+            if self.inside
+            else "trivial"
+        )
         outside = (
             f"smallest error {min(self.outside):.1e} on {len(self.outside)} permutations outside"
             if self.outside
             else "no permutation lies outside"
         )
-        verdict = "holds" if self.holds else "fails: not kept" if not self.keeps else "fails: the layer keeps more"
+        verdict = (
+            "holds" if self.holds else "fails: not kept" if not self.keeps else "fails: the layer keeps more"
+        )
         return f"{self.group.name}: {inside}, {outside}: {verdict} (numeric)"
 
 
@@ -87,7 +94,9 @@ def check(layer: Layer, group: Group, x: Any, *, samples: int = 16, seed: int = 
     inside = tuple(error(generator) for generator in group.generators)
     outsiders = list(outside(group, samples, np.random.default_rng(seed)))
     errors = tuple(error(element) for element in outsiders)
-    unbroken = tuple(tuple(e.tolist()) for e, size in zip(outsiders, errors, strict=True) if size <= TOLERANCE)
+    unbroken = tuple(
+        tuple(e.tolist()) for e, size in zip(outsiders, errors, strict=True) if size <= TOLERANCE
+    )
     return Check(group, inside, errors, unbroken, TOLERANCE)
 
 
@@ -106,7 +115,7 @@ def outside(group: Group, samples: int, rng: np.random.Generator) -> Iterator[np
         if found == samples:
             return
         element = np.arange(group.degree, dtype=np.int64)
-        for low, high in zip(starts, starts[1:], strict=False):
+        for low, high in itertools.pairwise(starts):
             if attempt % 2:
                 element[low:high] = low + rng.permutation(high - low)
             elif high - low > 1 and rng.random() < 1 / len(starts) + 0.5:

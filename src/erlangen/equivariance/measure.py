@@ -64,7 +64,9 @@ class Prepared:
             raise ShapeError(f"two inputs take a pair (tau, sigma), got {len(parts)} permutations")
         images = [image_array(part, len(t)) for part, t in zip(parts, self.inputs, strict=True)]
         moved = self._run(*(_act(image, t) for image, t in zip(images, self.inputs, strict=True)))
-        deviation = (moved - _act(images[0], self.output)).abs().max() if self.output.numel() else torch.zeros(())
+        deviation = (
+            (moved - _act(images[0], self.output)).abs().max() if self.output.numel() else torch.zeros(())
+        )
         scale = self.output.abs().max() if self.output.numel() else torch.zeros(())
         return Measurement(float(deviation), float(scale))
 
@@ -72,7 +74,9 @@ class Prepared:
         with torch.no_grad():
             result = output_of(self.layer(*inputs))
         if result.dim() != 2 or len(result) != len(inputs[0]):
-            raise ShapeError(f"the layer maps {tuple(inputs[0].shape)} to {tuple(result.shape)}; expected (n, d)")
+            raise ShapeError(
+                f"the layer maps {tuple(inputs[0].shape)} to {tuple(result.shape)}; expected (n, d)"
+            )
         return result
 
 
@@ -85,7 +89,9 @@ def output_of(result: Any) -> Tensor:
     """The output of a layer that returns it alone or first in a tuple (h, weights)."""
     first = result[0] if isinstance(result, tuple) else result
     if not isinstance(first, Tensor):
-        raise ShapeError(f"the layer returned {type(first).__name__}, expected a tensor or a tuple that begins with one")
+        raise ShapeError(
+            f"the layer returned {type(first).__name__}, expected a tensor or a tuple that begins with one"
+        )
     return first
 
 

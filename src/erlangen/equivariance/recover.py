@@ -56,7 +56,9 @@ class Recovered:
         return f"{self.neighborhoods.num_edges} edges; relation symmetry {self.relation_group}{more}"
 
 
-def recover(layer: Layer, n: int, *, dim: int | None = None, seed: int = 0, budget: float = 10.0) -> Recovered:
+def recover(
+    layer: Layer, n: int, *, dim: int | None = None, seed: int = 0, budget: float = 10.0
+) -> Recovered:
     """Read relation and symmetry group out of a layer (n, dim) -> (n, anything), knowing nothing of its inside.
 
     **The relation.** At X = 0 all scores are equal, so the weights are 1/|N_i| and the Jacobian is

@@ -76,10 +76,14 @@ def _table(path: Path) -> np.ndarray:
         for column, entry in enumerate(line, start=1):
             value = _ENTRIES.get(entry.strip().lower())
             if value is None:
-                raise DataError(f"{path}, line {number}, entry {column}: expected 0 or 1, got {entry.strip()!r}")
+                raise DataError(
+                    f"{path}, line {number}, entry {column}: expected 0 or 1, got {entry.strip()!r}"
+                )
             row.append(value)
         if rows and len(row) != len(rows[0]):
-            raise DataError(f"{path}, line {number}: {len(row)} entries, but the first row has {len(rows[0])}")
+            raise DataError(
+                f"{path}, line {number}: {len(row)} entries, but the first row has {len(rows[0])}"
+            )
         rows.append(row)
     if not rows:
         raise DataError(f"{path}: the file holds no rows")
@@ -93,10 +97,14 @@ def _edges(path: Path) -> list[tuple[int, int]]:
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
-            raise DataError(f"{path}, line {number}: expected `query key`, two integers >= 0, got {line.strip()!r}")
+            raise DataError(
+                f"{path}, line {number}: expected `query key`, two integers >= 0, got {line.strip()!r}"
+            )
         query, key = map(int, words)
         if max(query, key) >= sizes.MAX_SIZE:
-            raise DataError(f"{path}, line {number}: position {max(query, key)} is beyond {sizes.MAX_SIZE - 1}")
+            raise DataError(
+                f"{path}, line {number}: position {max(query, key)} is beyond {sizes.MAX_SIZE - 1}"
+            )
         edges.append((query, key))
     return edges
 

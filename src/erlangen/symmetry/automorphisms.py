@@ -39,9 +39,12 @@ def automorphisms(
     C4, order 4
     """
     deadline = time.monotonic() + budget
-    reduced = reduce(relations, colors)
-    parts = _search(reduced, deadline)
-    shape, moves = _assemble(reduced, parts)
+    refined, count, _ = refine(relations, colors)
+    shape, moves, parts = TRIVIAL, [], []
+    if count < colors.size:
+        reduced = reduce(relations, refined)
+        parts = _search(reduced, deadline)
+        shape, moves = _assemble(reduced, parts)
     complete = all(part.complete for part in parts)
     if not complete:
         shape = Unnamed(1, shape, at_least=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -237,7 +237,7 @@ def _ordered_parts(operands: set[Relation], n: int) -> Group | None:
     if isinstance(order, Transpose):
         order = order.operands[0]
     one_sided = isinstance(order, Window) and (order.lookback == 0) != (order.lookahead == 0)
-    if isinstance(order, Causal) or one_sided and not isinstance(partition, Dilated):
+    if isinstance(order, Causal) or (one_sided and not isinstance(partition, Dilated)):
         return _parts(_members_of(partition, n), n, inside=False)
     return None
 

@@ -186,7 +186,7 @@ def _rows_agree(neighborhoods: Neighborhoods, move: Move, pieces: _Pieces) -> bo
     degrees = neighborhoods.degrees
     if not np.array_equal(degrees[move.points], degrees[move.images]):
         return False
-    starts, stops, _, _ = pieces
+    starts, _stops, _, _ = pieces
     rows = _rows(neighborhoods, move.points)
     first = np.searchsorted(starts, rows.starts, side="right") - 1
     counts = np.searchsorted(starts, rows.stops, side="left") - first

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from erlangen.symmetry.components import components
 from erlangen.symmetry.group import span
 from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Product, Shape, Symmetric, product, wreath
 
-_ENUMERATED = 3000
+_ENUMERATED = 2000
 """Groups up to this order are recognised from the list of their elements."""
-_MEMORY = 30_000_000
+_MEMORY = 2_000_000
+"""Most entries in that list: order times degree."""
 
 
 def recognise(generators: Sequence[np.ndarray], order: int, inner: Sequence[Shape]) -> Shape | None:
@@ -32,11 +33,12 @@ def recognise(generators: Sequence[np.ndarray], order: int, inner: Sequence[Shap
     factors: list[tuple[int, Shape]] = []
     total = 1
     moved = np.zeros(len(inner), bool)
-    for support, members in _independent(generators):
+    independent = _independent(generators)
+    for support, members in independent:
         moved[support] = True
         place = np.full(len(inner), -1)
         place[support] = np.arange(support.size)
-        top = _factor([place[g[support]] for g in members])
+        top = _factor([place[g[support]] for g in members], order if len(independent) == 1 else None)
         if top is None:
             return None
         named = _extend(top, [place[g[support]] for g in members], [inner[v] for v in support.tolist()])
@@ -79,8 +81,11 @@ def orbits_of(generators: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(label[order])) + 1) if size else []
 
 
-def _factor(generators: Sequence[np.ndarray]) -> Shape | None:
-    """The group generated, if it can be told; for large symmetric groups a quotient S_k of it."""
+def _factor(generators: Sequence[np.ndarray], order: int | None) -> Shape | None:
+    """The group generated, if it can be told; for large symmetric groups a quotient S_k of it.
+
+    `order` is the exact order where it is known, None when these generators make one factor of several.
+    """
     degree = generators[0].size
     if len(generators) == 1:
         return Cyclic(_element_order(generators[0]))
@@ -89,64 +94,67 @@ def _factor(generators: Sequence[np.ndarray]) -> Shape | None:
         restricted = [g[orbit] != orbit for g in generators]
         if orbit.size > 2 and all(int(moves.sum()) in (0, 2) for moves in restricted):
             return Symmetric(orbit.size)
-    if degree * _ENUMERATED > _MEMORY:
-        return None
-    elements = span(list(generators), degree, _ENUMERATED)
-    return None if len(elements) > _ENUMERATED else _small(elements)
+    abelian = all(np.array_equal(a[b], b[a]) for a, b in combinations(generators, 2))
+    if abelian and order is not None and len({_element_order(g) for g in generators}) == 1:
+        prime = _element_order(generators[0])
+        power = round(math.log(order, prime))
+        if all(prime % d for d in range(2, math.isqrt(prime) + 1)) and prime**power == order:
+            return product(*[Cyclic(prime)] * power)
+    limit = min(_ENUMERATED, _MEMORY // degree)
+    elements = span(list(generators), degree, limit)
+    return None if len(elements) > limit else _small(elements, abelian)
 
 
 def _element_order(element: np.ndarray) -> int:
-    seen = np.zeros(element.size, bool)
-    result = 1
-    for start in range(element.size):
-        length, at = 0, start
-        while not seen[at]:
-            seen[at] = True
-            at, length = int(element[at]), length + 1
-        if length:
-            result = math.lcm(result, length)
-    return result
+    return int(_element_orders(element[None, :])[0])
 
 
-def _small(elements: Sequence[np.ndarray]) -> Shape | None:
-    """A group from the list of all its elements: abelian, dihedral, symmetric, or dihedral or symmetric times Z2."""
-    orders = [_element_order(element) for element in elements]
+def _element_orders(elements: np.ndarray) -> np.ndarray:
+    """The order of each row: how often it must be repeated to give the identity."""
+    identity = np.arange(elements.shape[1])
+    orders = np.zeros(len(elements), np.int64)
+    power, repeated = elements, 1
+    # A permutation of d points may have a large order, but its cycles have at most d points: take their lcm.
+    cycles = np.zeros_like(elements)
+    while not cycles.all():
+        cycles = np.where((power == identity) & (cycles == 0), repeated, cycles)
+        power, repeated = np.take_along_axis(elements, power, axis=1), repeated + 1
+    for row, lengths in enumerate(cycles):
+        orders[row] = math.lcm(*np.unique(lengths).tolist())
+    return orders
+
+
+def _small(elements: Sequence[np.ndarray], abelian: bool) -> Shape | None:
+    """A group from the list of all its elements: cyclic, abelian, symmetric or dihedral, else None."""
+    orders = _element_orders(np.stack(elements)).tolist()
     size = len(elements)
     if size in orders:
         return Cyclic(size)
-    if all(np.array_equal(a[b], b[a]) for a in elements[1:12] for b in elements[1:12]) and _commute(elements):
+    if abelian:
         return _abelian(orders)
-    counted = Counter(orders)
     # S_k is determined among all finite groups by its order and the orders of its elements.
     for k in range(3, 7):
-        if size == math.factorial(k) and set(counted) == _symmetric_orders(k):
+        if size == math.factorial(k) and set(orders) == _symmetric_orders(k):
             return Symmetric(k)
     return Dihedral(size // 2) if _dihedral(elements, orders) else None
-
-
-def _commute(elements: Sequence[np.ndarray]) -> bool:
-    stacked = np.stack(elements)
-    return all(np.array_equal(element[stacked], stacked[:, element]) for element in elements)
 
 
 def _abelian(orders: Sequence[int]) -> Shape:
     """The product of cyclic groups with these element orders, one factor per invariant divisor."""
     size = len(orders)
     divisors: list[int] = []
-    remaining = size
     for prime in [p for p in range(2, size + 1) if size % p == 0 and all(p % d for d in range(2, p))]:
         # The number of elements killed by p^k is p^(sum over parts of min(part, k)): read the partition off.
         kills, power = [0], prime
         while size % power == 0:
             kills.append(round(math.log(sum(power % o == 0 for o in orders), prime)))
             power *= prime
-        parts = [b - a for a, b in zip(kills, kills[1:], strict=False)]  # how many cyclic parts are >= p^k
+        parts = [b - a for a, b in pairwise(kills)]  # how many cyclic parts are >= p^k
         for index in range(parts[0]):
             exponent = sum(part > index for part in parts)
             if index == len(divisors):
                 divisors.append(1)
             divisors[index] *= prime**exponent
-            remaining //= prime**exponent
     return product(*(Cyclic(divisor) for divisor in reversed(divisors)))
 
 

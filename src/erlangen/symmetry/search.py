@@ -131,7 +131,9 @@ def _component(
     stats = pybliss.Stats()
     labelling = np.arange(copies * n)
     if several:
-        labelling = np.asarray(graph.get_permutation_to_canonical_form(stats, report, terminate)).astype(np.int64)
+        labelling = np.asarray(graph.get_permutation_to_canonical_form(stats, report, terminate)).astype(
+            np.int64
+        )
     else:  # nothing to compare with: a canonical form would be wasted work
         graph.find_automorphisms(stats, report, terminate)
     if stopped:

@@ -249,6 +249,6 @@ def wreath(base: Shape, top: Symmetric | Cyclic | Dihedral) -> Shape:
     """
     if top.k < 1:
         raise ParameterError(f"a wreath product needs at least one copy, got {top}")
-    if base == TRIVIAL or isinstance(base, (Symmetric, Cyclic)) and base.k <= 1:
+    if base == TRIVIAL or (isinstance(base, (Symmetric, Cyclic)) and base.k <= 1):
         return product(top)
     return base if top.k == 1 else Wreath(base, top)

@@ -64,7 +64,9 @@ class Translations:
         rows = rows[same]
         own = intervals.expand(bound.indptr[rows], runs[rows])
         other = intervals.expand(bound.indptr[rows + m], runs[rows])
-        unequal = (bound.starts[own] + m != bound.starts[other]) | (bound.stops[own] + m != bound.stops[other])
+        unequal = (bound.starts[own] + m != bound.starts[other]) | (
+            bound.stops[own] + m != bound.stops[other]
+        )
         fits = np.ones(n, bool)
         fits[np.repeat(rows, runs[rows])[unequal]] = False
         return rows[fits[rows]]
@@ -145,7 +147,9 @@ def _bind(relation: Relation | Neighborhoods, n: int | None) -> Neighborhoods:
     elif isinstance(relation, Relation):
         own = own_sizes(relation)
         if n is None and own is None:
-            raise SizeError(f"{relation} has no size of its own: say on how many positions, translations(relation, n)")
+            raise SizeError(
+                f"{relation} has no size of its own: say on how many positions, translations(relation, n)"
+            )
         bound = relation.on(sizes.size(n, "n")) if n is not None else relation.on(*(own or ()))
     else:
         raise ParameterError(f"translations(relation) takes a relation or neighborhoods, got {relation!r}")

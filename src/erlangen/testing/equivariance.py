@@ -36,7 +36,9 @@ def assert_equivariant(
     if not isinstance(group, Group):
         lengths = [len(t) for t in (x if isinstance(x, (tuple, list)) else (x,))]
         if not all(isinstance(t, torch.Tensor) for t in (x if isinstance(x, (tuple, list)) else (x,))):
-            raise ParameterError("assert_equivariant(layer, group, x): x is a tensor (n, d) or a pair of them")
+            raise ParameterError(
+                "assert_equivariant(layer, group, x): x is a tensor (n, d) or a pair of them"
+            )
         group = symmetry(group, lengths[0], keys=lengths[-1], joint=len(lengths) == 1)
     result = check(layer, group, x, samples=samples)
     if not result.keeps:
