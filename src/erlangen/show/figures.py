@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from textwrap import fill
@@ -24,7 +24,7 @@ from erlangen.show.style import DENSITY, INK, PAPER, QUIET, UNREAD, key_color
 PIXELS = 500
 """Larger matrices are drawn as densities of blocks, at most this many a side."""
 BESIDE = 4
-"""Up to this many members of a family are drawn with their graphs, one below the other."""
+"""Up to this many members of a family are drawn with their graphs below them."""
 MOST_PANELS = 36
 """Most members of a family drawn; the picture says when some are left out."""
 
@@ -42,20 +42,22 @@ def figure(bound: Sequence[Bound], title: str | None = None) -> Figure:
             sizes = f"{neighborhoods.queries} queries x {neighborhoods.keys} keys"
             raise SizeError(f"{relation} on {sizes} has no pairs to draw")
     shown = list(bound[:MOST_PANELS])
-    with_graphs = len(shown) <= BESIDE
-    columns = 2 if with_graphs else min(ceil(len(shown) ** 0.5), 6)
-    rows = len(shown) if with_graphs else ceil(len(shown) / columns)
-    width, height = (9.0, 4.5) if with_graphs else (2.6 * columns, 2.9)
-    picture = Figure(figsize=(width, height * rows + 0.2), layout="constrained", facecolor=PAPER)
-    panels = picture.subplots(rows, columns, squeeze=False)
-    for index, (place, relation, neighborhoods) in enumerate(shown):
-        if with_graphs:
-            _matrix(panels[index, 0], neighborhoods, f"{place}: {relation!r}\n" if place else "")
-            draw_graph(panels[index, 1], relation, neighborhoods)
-        else:
-            _matrix(panels.flat[index], neighborhoods, f"{place}\n")
-    for unused in panels.flat[len(shown) * (2 if with_graphs else 1) :]:
-        unused.axis("off")
+    if len(shown) == 1:
+        picture = _sheet((9.0, 4.7))
+        _pair(picture.subplots(1, 2), shown[0])
+    elif len(shown) <= BESIDE:
+        picture = _sheet((3.7 * len(shown), 7.9))
+        for column, member in zip(picture.subplots(2, len(shown)).T, shown, strict=True):
+            _pair(column, member)
+    else:
+        columns = min(ceil(len(shown) ** 0.5), 6)
+        rows = ceil(len(shown) / columns)
+        picture = _sheet((2.6 * columns, 2.9 * rows + 0.2))
+        panels = picture.subplots(rows, columns, squeeze=False).flat
+        for axes, (place, _, neighborhoods) in zip(panels, shown, strict=False):
+            _matrix(axes, neighborhoods, place)
+        for unused in panels[len(shown) :]:
+            unused.axis("off")
     _, relation, neighborhoods = bound[0]
     heading = title or (repr(relation) if len(bound) == 1 else f"{len(bound)} relations")
     sizes = f"{neighborhoods.queries:,} queries, {neighborhoods.keys:,} keys"
@@ -76,7 +78,19 @@ def save(bound: Sequence[Bound], paths: Sequence[Path], title: str | None = None
             picture.savefig(path, dpi=130, metadata=dated)
 
 
-def _matrix(axes: Axes, bound: Neighborhoods, before: str) -> None:
+def _sheet(size: tuple[float, float]) -> Figure:
+    return Figure(figsize=size, layout="constrained", facecolor=PAPER)
+
+
+def _pair(axes: Iterable[Axes], member: Bound) -> None:
+    """Matrix and graph of one relation."""
+    place, relation, neighborhoods = member
+    matrix, graph = axes
+    _matrix(matrix, neighborhoods, fill(f"{place}: {relation!r}", 44) if place else "")
+    draw_graph(graph, relation, neighborhoods)
+
+
+def _matrix(axes: Axes, bound: Neighborhoods, heading: str) -> None:
     if max(bound.queries, bound.keys) <= NODES:
         _cells(axes, bound)
     else:
@@ -92,9 +106,7 @@ def _matrix(axes: Axes, bound: Neighborhoods, before: str) -> None:
     told = f"matrix: {bound.num_edges:,} of {bound.queries * bound.keys:,} pairs"
     if empty.size:
         told += f", {empty.size:,} empty {'row' if empty.size == 1 else 'rows'}"
-    axes.set_title(
-        fill(before, 60) + ("\n" if before else "") + told, fontsize=9, color=INK, parse_math=False
-    )
+    axes.set_title(f"{heading}\n{told}" if heading else told, fontsize=9, color=INK, parse_math=False)
 
 
 def _cells(axes: Axes, bound: Neighborhoods) -> None:

@@ -1,0 +1,39 @@
+"""Draws the pictures of the documentation into docs/images. Run it when the look of the pictures changes."""
+
+from pathlib import Path
+
+from PIL import Image
+
+from erlangen.relations import Bipartite, Causal, Dilated, Full, Global, Grid, Window
+from erlangen.show.figures import save
+
+IMAGES = Path(__file__).parent / "images"
+
+PAPER = [
+    ("self-attention", Full(), Full().on(7)),
+    ("encoder-decoder", Bipartite(encoder=3, decoder=4), Bipartite(encoder=3, decoder=4).on(7)),
+    ("masked", Causal(), Causal().on(7)),
+    ("strided", Window(lookback=2), Window(lookback=2).on(7)),
+]
+LONG = Window(lookback=256) | Causal() & (Global(keys=range(16)) | Dilated(512))
+IMAGE = Grid((4, 5), 1)
+
+PICTURES = {
+    "relations": (PAPER, "One layer, four relations"),
+    "long": ([("", LONG, LONG.on(8192))], None),
+    "grid": ([("", IMAGE, IMAGE.on(20))], None),
+}
+
+
+def main() -> None:
+    """Draw every picture, and keep 64 colours of it so that the files stay small."""
+    IMAGES.mkdir(exist_ok=True)
+    for name, (bound, title) in PICTURES.items():
+        path = IMAGES / f"{name}.png"
+        save(bound, [path], title)
+        with Image.open(path) as picture:
+            picture.convert("RGB").quantize(64).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
