@@ -2,6 +2,7 @@
 
 from erlangen.bias.certificates import Certificate
 from erlangen.bias.classify import Bias, FamilyGroup, classify
+from erlangen.bias.hierarchy import Hierarchy, hierarchy
 from erlangen.bias.verify import verify
 
-__all__ = ["Bias", "Certificate", "FamilyGroup", "classify", "verify"]
+__all__ = ["Bias", "Certificate", "FamilyGroup", "Hierarchy", "classify", "hierarchy", "verify"]

@@ -1,0 +1,129 @@
+"""The appendix code B.1-B.5: its semantics, written again from the equations, against the layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from erlangen.bias.theorems.item import Trial, statement
+from erlangen.relations import Window
+
+N = 6
+FILL = -1e9
+"""The score the appendix gives to a pair that is not related."""
+
+
+@statement(
+    "Code B.1",
+    paper="self-attention on one sequence of shape (n, d)",
+    corrected="reproduced in value; batches work too",
+    printed=True,
+)
+def code_1(trial: Trial) -> None:
+    _same_as_code(trial, "SelfAttention", (), np.ones((N, N), bool))
+
+
+@statement(
+    "Code B.2",
+    paper="masked attention by a fill of -1e9 above the diagonal",
+    corrected="reproduced in value, for no row of a causal mask is empty; batches work too",
+    printed=True,
+)
+def code_2(trial: Trial) -> None:
+    _same_as_code(trial, "MaskedAttention", (), np.tri(N, dtype=bool))
+
+
+@statement(
+    "Code B.3",
+    paper="encoder-decoder attention: queries from the decoder, keys and values from the encoder",
+    corrected="reproduced in value; batches work too",
+    printed=True,
+)
+def code_3(trial: Trial) -> None:
+    import torch
+
+    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+
+    made = layer("EncoderDecoderAttention")
+    decoders, encoders = (torch.stack([rows(size, seed=s) for s in (4, 5)]) for size in (3, 5))
+    h = output(made, decoders, encoders)
+    for item in range(2):
+        decoder, encoder = decoders[item], encoders[item]
+        expected, alpha = equation(made, decoder, np.ones((3, 5), bool), encoder, fill=FILL)
+        trial.close("h", output(made, decoder, encoder), expected)
+        trial.close("alpha", weights(made, decoder, encoder), alpha)
+        trial.close("in a batch", h[item], expected)
+
+
+@statement(
+    "Code B.4",
+    paper="the listing for strided attention, taken as Definition 8 with k = stride",
+    corrected="its window has `stride` keys, itself included: Definition 8 with k = stride - 1",
+    printed=False,
+)
+def code_4(trial: Trial) -> None:
+    for stride in (1, 2, 3, N):
+        # Row i keeps the keys 0, 1, ..., stride - 1 steps back, stopping at the first position.
+        kept = np.zeros((N, N), bool)
+        for i in range(N):
+            kept[i, [max(0, i - back) for back in range(stride)]] = True
+        _same_as_code(trial, "StridedAttention", (stride,), kept)
+        same = np.array_equal(kept, Window(lookback=stride - 1).on(N).dense())
+        trial.exact(f"stride = {stride} is W_{stride - 1}", same, n=N)
+        if stride == 3:
+            counted, defined = int(kept[N - 1].sum()), int(Window(lookback=stride).on(N).degrees[N - 1])
+            trial.refuted(
+                f"stride = 3: row {N - 1} of the listing reads {counted} keys, Definition 8 with k = 3 "
+                f"reads {defined}",
+                (counted, defined) == (3, 4),
+            )
+
+
+@statement(
+    "Code B.5",
+    paper="graph attention by a fill of -1e9 where the adjacency matrix is zero",
+    corrected="reproduced in value on non-empty rows; on an empty row the fill spreads the weights over "
+    "everything, where the layer gives zero, with zero gradient",
+    printed=False,
+)
+def code_5(trial: Trial) -> None:
+    import torch
+
+    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+
+    made, x = layer("GraphAttention"), rows(N)
+    mask = np.random.default_rng(3).random((N, N)) < 0.4
+    mask[2] = False
+    busy = mask.any(1)
+    adjacency = torch.from_numpy(mask)
+    filled, alpha = equation(made, x, mask, fill=FILL)
+    h = output(made, x, adjacency)
+    trial.close("h on non-empty rows", h[busy], filled[busy])
+    trial.close("alpha on non-empty rows", weights(made, x, adjacency)[busy], alpha[busy])
+    trial.close("the layer gives zero on empty rows", h[~busy], np.zeros((int((~busy).sum()), x.shape[1])))
+    given = x.clone().requires_grad_()
+    made(given, adjacency)[0][2].sum().backward()
+    trial.exact("with zero gradient", given.grad is None or not given.grad.any(), n=N)
+    gap = trial.apart("the fill does not", filled[2], h[2])
+    trial.refuted(
+        f"row 2 has no neighbours: the fill gives everything the weight {float(alpha[2, 0]):.3f}, and "
+        f"an output {gap:.2g} away from zero",
+        bool((alpha[2] - 1 / N).abs().max() < 1e-9),
+    )
+
+
+def _same_as_code(trial: Trial, kind: str, arguments: tuple[int, ...], kept: np.ndarray) -> None:
+    import torch
+
+    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+
+    made = layer(kind, *arguments)
+    batch = torch.stack([rows(N, seed=s) for s in (4, 5)])
+    h = output(made, batch)
+    for item, x in enumerate(batch):
+        expected, alpha = equation(made, x, kept, fill=FILL)
+        trial.close("h", output(made, x), expected)
+        trial.close("alpha", weights(made, x), alpha)
+        trial.close("in a batch", h[item], expected)
+
+
+ITEMS = (code_1, code_2, code_3, code_4, code_5)
