@@ -12,7 +12,7 @@ from torch import nn
 from erlangen.audit.expect import Counterexample, Expectation, check_expectation
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions, with_content
 from erlangen.audit.limits import limits
-from erlangen.audit.measure import Measured, Pass, observe
+from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.report import Coverage, Report, Trial
 from erlangen.audit.state import RandomState, Snapshot, same_bits, untouched
@@ -82,14 +82,15 @@ def _audit(
     batch = found[0].batch if found else 1
     tell("declared and kernel witnesses")
     before = _run(model, first, random)
-    base = observe(model, first, batch, random)
+    known: Known = {}
+    base = observe(model, first, batch, random, known)
     after = _run(model, first, random)
     contradictions = [] if _same(before, after) else ["two runs of the model on the same inputs differ"]
     warnings = [] if _same(before, base.output) else [_other_path(model)]
 
     changed = {
         content.name: observe(
-            model, with_content(first, content, content.changed(range(content.length))), batch, random
+            model, with_content(first, content, content.changed(range(content.length))), batch, random, known
         )
         for content in found
     }
@@ -105,14 +106,14 @@ def _audit(
     trials: list[Trial] = []
     for other in given[1:]:
         tell(other.label)
-        trials.append(try_inputs(model, other, base, expect, random, batch))
+        trials.append(try_inputs(model, other, base, expect, random, batch, known))
         data_dependent |= trials[-1].varying
     if variants:
         for other in make_variants(model, first):
             tell(f"{other.label} inputs")
-            trials.append(try_inputs(model, other, base, expect, random, batch))
+            trials.append(try_inputs(model, other, base, expect, random, batch, known))
         tell("training mode")
-        trials.append(try_training(model, first, base, expect, real, snapshot))
+        trials.append(try_training(model, first, base, expect, real, snapshot, batch, known))
 
     flows = _flows(model, first, found, base, expect, real, tell) if flow else []
     main = _main_flow(flows)
@@ -131,7 +132,9 @@ def _audit(
     examples = [call.counterexample for call in calls]
     examples += [call.counterexample for trial in trials for call in trial.calls]
     examples += [one.counterexample for one in flows]
-    violated = [example for example in examples if example is not None]
+    # The same broken edge under other inputs or in training mode is the same fault.
+    broken = {(e.module, e.head, e.query, e.key, e.expected): e for e in reversed(examples) if e is not None}
+    violated = list(reversed(broken.values()))
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     return Report(
         type(model).__name__,

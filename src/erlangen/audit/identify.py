@@ -80,15 +80,16 @@ def describe(support: Support, rows: list[np.ndarray | None] | None = None) -> R
 
 
 def _candidates(bound: Neighborhoods, rows: np.ndarray | None) -> Iterator[Relation]:
+    yield from (Empty(), Full(), Identity(), Causal(), Causal().T)
+    paddings = list(_paddings(bound, rows))
+    yield from paddings
     yield from _plain(bound, rows)
-    for padding in _paddings(bound, rows):
-        yield padding
-        for relation in _plain(bound, rows):
+    for padding in paddings:
+        for relation in (Identity(), Causal(), Causal().T, *_plain(bound, rows)):
             yield relation & padding
 
 
 def _plain(bound: Neighborhoods, rows: np.ndarray | None) -> Iterator[Relation]:
-    yield from (Empty(), Full(), Identity(), Causal(), Causal().T)
     n, edges = bound.keys, bound.edges()
     if rows is not None:
         edges = edges[np.isin(edges[:, 0], rows)]

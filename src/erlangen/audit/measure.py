@@ -72,13 +72,16 @@ class Pass:
     other_softmaxes: int = 0
 
 
+Known = dict[Any, tuple[Support | None, Probe]]
+"""What was measured already, by the mask, flags and shapes of a call."""
+
+
 class _Collector:
     """Measures calls as they come; equal masks and flags are probed once."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known) -> None:
         self.calls: list[Measured] = []
-        self._known: dict[Any, tuple[Support | None, Probe]] = {}
-        self._alive: list[Call] = []
+        self._known = known
 
     def __call__(self, call: Call) -> None:
         key = call.cache_key
@@ -87,7 +90,6 @@ class _Collector:
             measured = declared(call), kernel(call)
             if key is not None:
                 self._known[key] = measured
-                self._alive.append(call)  # keeps its mask's memory from being used again
         said, probe = measured
         if isinstance(call, ModuleCall) and call.replaces:
             del self.calls[-call.replaces :]
@@ -108,8 +110,12 @@ class _Collector:
         )
 
 
-def observe(model: nn.Module, inputs: Inputs, batch: int, random: RandomState) -> Pass:
+def observe(
+    model: nn.Module, inputs: Inputs, batch: int, random: RandomState, known: Known | None = None
+) -> Pass:
     """Run the model once under observation, from the given random state.
+
+    Passes that share `known` probe equal masks once.
 
     >>> causal = nn.Transformer.generate_square_subsequent_mask(3)
     >>> layer, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.zeros(1, 3, 4)
@@ -117,7 +123,7 @@ def observe(model: nn.Module, inputs: Inputs, batch: int, random: RandomState) -
     >>> seen.calls[0].kernel.unique[0].num_edges, seen.calls[0].agree
     (6, True)
     """
-    collector = _Collector()
+    collector = _Collector({} if known is None else known)
     session = Session(unwrapped(model), collector, batch)
     random.set()
     with torch.no_grad(), session:

@@ -9,7 +9,7 @@ from torch import nn
 from erlangen.audit.expect import Expectation
 from erlangen.audit.identify import identify
 from erlangen.audit.inputs import Inputs, contents, real_positions
-from erlangen.audit.measure import Measured, Pass, observe
+from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.report import Trial
 from erlangen.audit.state import RandomState, Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
@@ -18,12 +18,18 @@ from erlangen.relations import Neighborhoods, Relation
 
 
 def try_inputs(
-    model: nn.Module, inputs: Inputs, base: Pass, expect: Expectation, random: RandomState, batch: int
+    model: nn.Module,
+    inputs: Inputs,
+    base: Pass,
+    expect: Expectation,
+    random: RandomState,
+    batch: int,
+    known: Known,
 ) -> Trial:
     """Judge the calls on other inputs, and compare them with those on the given inputs."""
     found = contents(model, inputs)
     try:
-        seen = observe(model, inputs, found[0].batch if found else batch, random)
+        seen = observe(model, inputs, found[0].batch if found else batch, random, known)
     except Exception as error:
         return Trial(inputs.label, [], skipped=f"{type(error).__name__}: {str(error).split(chr(10))[0]}")
     _inherit(seen, base)
@@ -51,11 +57,13 @@ def try_training(
     expect: Expectation,
     real: dict[str, np.ndarray | None],
     snapshot: Snapshot,
+    batch: int,
+    known: Known,
 ) -> Trial:
     """The same inputs in training mode: every relation must be the same. Buffers are put back afterwards."""
     model.train()
     try:
-        seen = observe(model, inputs, base.calls[0].batch if base.calls else 1, snapshot.random)
+        seen = observe(model, inputs, batch, snapshot.random, known)
     except Exception as error:
         return Trial("training", [], skipped=f"{type(error).__name__}: {str(error).split(chr(10))[0]}")
     finally:

@@ -57,7 +57,7 @@ class SDPACall(Call):
     @property
     def cache_key(self) -> Any:
         tensors = tuple((t.shape, t.stride(), t.dtype, t.device) for t in (self.query, self.key, self.value))
-        return "sdpa", tensors, mask_key(self.mask), self.is_causal, tuple(sorted(self.options.items()))
+        return "sdpa", tensors, content_key(self.mask), self.is_causal, tuple(sorted(self.options.items()))
 
 
 @dataclass(eq=False)
@@ -68,6 +68,17 @@ class MHACall(Call):
     arguments: dict[str, Any]
 
     api = "mha"
+
+    @property
+    def cache_key(self) -> Any:
+        given = self.arguments
+        tensors = tuple((given[name].shape, given[name].dtype, given[name].device) for name in ("query", "key"))
+        masks = content_key(given["attn_mask"]), content_key(given["key_padding_mask"])
+        flags = tuple(
+            given[name] for name in ("num_heads", "add_zero_attn", "need_weights", "average_attn_weights", "is_causal")
+        )
+        weights = given["use_separate_proj_weight"], given["bias_k"] is None, given["in_proj_bias"] is None
+        return "mha", tensors, masks, flags, weights
 
 
 @dataclass(eq=False)
@@ -115,11 +126,18 @@ class ModuleCall(Call):
     """Attention whose steps are not those above (chunked, block-sparse): its module is probed as a whole."""
 
     run: Callable[[torch.Tensor], torch.Tensor]
+    """Hidden states, of the batch or of several copies of it, to the module's output."""
     hidden: torch.Tensor
     replaces: int
     """How many calls just before this one were parts of it, recognised alone."""
+    key: Any
+    """The module, its mode, and everything but the hidden states that its relation may depend on."""
 
     api = "module"
+
+    @property
+    def cache_key(self) -> Any:
+        return self.key
 
 
 @dataclass(frozen=True)
@@ -130,11 +148,12 @@ class Unexplained:
     reason: str
 
 
-def mask_key(mask: torch.Tensor | None) -> Any:
-    """Two masks with the same key are the same memory in the same version."""
-    if mask is None:
+def content_key(tensor: torch.Tensor | None) -> Any:
+    """Two tensors with the same key are equal, whatever memory they lie in."""
+    if tensor is None:
         return None
-    return mask.data_ptr(), mask._version, mask.shape, mask.stride(), mask.dtype
+    expanded = tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in tensor.stride())]
+    return fingerprint(expanded), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def fingerprint(tensor: torch.Tensor) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from erlangen.audit.capture.calls import ModuleCall
+from erlangen.audit.capture.calls import ModuleCall, content_key
 from erlangen.audit.capture.frames import Frame
 from erlangen.audit.capture.tape import tensors
 
@@ -25,25 +25,31 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
     hidden = candidates[0]
 
     def run(value: torch.Tensor) -> torch.Tensor:
-        args, kwargs = (_swap(part, hidden, value) for part in (frame.args, frame.kwargs))
+        copies = value.shape[0] // hidden.shape[0]
+        args, kwargs = (_swap(part, hidden, value, copies) for part in (frame.args, frame.kwargs))
         produced = [
             t
             for t in tensors(frame.module(*args, **kwargs))
-            if t.is_floating_point() and t.dim() >= 2 and t.shape[:2] == hidden.shape[:2]
+            if t.is_floating_point() and t.dim() >= 2 and t.shape[:2] == value.shape[:2]
         ]
         if not produced:
             raise ValueError("its module returns nothing of shape (batch, length, ...)")
         return produced[0]
 
     batch, length, _ = hidden.shape
-    return ModuleCall(frame.name, batch, 1, length, length, run, hidden, frame.calls)
+    others = [content_key(t) for t in tensors((frame.args, frame.kwargs)) if t is not hidden]
+    key = ("module", frame.name, frame.module.training, hidden.shape, hidden.dtype, tuple(others))
+    return ModuleCall(frame.name, batch, 1, length, length, run, hidden, frame.calls, key)
 
 
-def _swap(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+def _swap(value: Any, old: torch.Tensor, new: torch.Tensor, copies: int) -> Any:
+    """The arguments with new hidden states; with several copies of the batch, all else of a batch is repeated."""
     if value is old:
         return new
+    if isinstance(value, torch.Tensor) and copies > 1 and value.dim() and value.shape[0] == old.shape[0]:
+        return value.repeat(copies, *[1] * (value.dim() - 1))
     if type(value) in (tuple, list):
-        return type(value)(_swap(part, old, new) for part in value)
+        return type(value)(_swap(part, old, new, copies) for part in value)
     if isinstance(value, dict):
-        return {key: _swap(part, old, new) for key, part in value.items()}
+        return {key: _swap(part, old, new, copies) for key, part in value.items()}
     return value
