@@ -8,7 +8,7 @@ namespace erlangen::ERLANGEN_ISA {
 template <class T>
 struct Batch {
   static constexpr int N = kLanes<T>;
-  int64_t index[N];
+  int32_t index[N];
   int count = 0;
 
   // Lanes that hold an edge. The rest repeat the last edge, so that whatever is read was to be read anyway.
@@ -18,8 +18,10 @@ struct Batch {
 // Walks over the indices of a row.
 template <class T>
 struct Walk {
+  static constexpr int N = Batch<T>::N;
   const RunView& runs;
-  int64_t run, end, next = 0;
+  int64_t run, end;
+  int32_t next = 0;
 
   Walk(const RunView& runs_, int64_t relation, int64_t row) : runs(runs_) {
     const int64_t* indptr = runs.indptr + relation * (runs.rows + 1) + row;
@@ -28,14 +30,34 @@ struct Walk {
     if (run < end) next = runs.starts[run];
   }
   bool take(Batch<T>& batch) {
-    batch.count = 0;
-    while (run < end && batch.count < Batch<T>::N) {
-      batch.index[batch.count++] = next++;
-      if (next == runs.stops[run] && ++run < end) next = runs.starts[run];
+    if (run >= end) return false;
+    if (!runs.stops) {
+      batch.count = static_cast<int>(std::min<int64_t>(N, end - run));
+      std::memcpy(batch.index, runs.starts + run, sizeof batch.index);  // N <= kAhead
+      run += batch.count;
+    } else if (runs.stops[run] - next > N) {
+      for (int t = 0; t < N; ++t) batch.index[t] = next + t;
+      next += N;
+      batch.count = N;
+    } else {
+      batch.count = 0;
+      while (run < end && batch.count < N) {
+        batch.index[batch.count++] = next++;
+        if (next == runs.stops[run] && ++run < end) next = runs.starts[run];
+      }
     }
-    if (batch.count == 0) return false;
-    for (int t = batch.count; t < Batch<T>::N; ++t) batch.index[t] = batch.index[batch.count - 1];
+    for (int t = batch.count; t < N; ++t) batch.index[t] = batch.index[batch.count - 1];
     return true;
+  }
+  // Single indices are scattered: the rows of the edges after the next ones (of this row or another) are fetched early.
+  // Long runs are left to the hardware.
+  template <class S>
+  void prefetch(const S* base, int64_t stride, int64_t dim) const {
+    if (runs.stops) return;
+    for (int t = 0; t < N; ++t) {
+      const S* row = base + runs.starts[run + N + t] * stride;  // 2 N <= kAhead
+      for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + d);
+    }
   }
 };
 
@@ -43,14 +65,8 @@ template <class S, class T>
 struct Gathered {
   const S* row[Batch<T>::N];
 
-  Gathered(const View& x, int64_t b, int64_t h, const Batch<T>& batch) {
-    const S* base = row_of<S>(x, b, h, 0);
-    for (int t = 0; t < Batch<T>::N; ++t) row[t] = base + batch.index[t] * x.row;
-  }
-
-  void prefetch(int64_t dim) const {
-    for (const S* r : row)
-      for (int64_t d = 0; d < dim; d += 64 / static_cast<int>(sizeof(S))) __builtin_prefetch(r + d);
+  Gathered(const S* base, int64_t stride, const Batch<T>& batch) {
+    for (int t = 0; t < Batch<T>::N; ++t) row[t] = base + batch.index[t] * stride;
   }
 
   // Lane t is x . row[t]; x is padded with zeros.

@@ -8,11 +8,14 @@ namespace {
 
 inline constexpr int64_t kRowsOfTask = 64;
 
-// Calls row(b, h, i) for all rows. Where the heads of a position lie together in memory they are visited together.
+inline constexpr int64_t kCache = 8 << 20;  // bytes of gathered rows that may be expected to stay in a cache
+
+// Calls row(b, h, i) for all rows, head after head, so that little is gathered from. Where even one head's rows do not
+// fit a cache and the heads of a position lie together in memory, they are visited together.
 template <class F>
-void for_rows(const Problem& p, const View& gathered, int64_t heads, int64_t rows, F&& row) {
+void for_rows(const Problem& p, const View& gathered, int64_t bytes, int64_t heads, int64_t rows, F&& row) {
   const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  const bool together = heads > 1 && gathered.head < gathered.row;
+  const bool together = heads > 1 && gathered.head < gathered.row && bytes > kCache;
   const int64_t outer = together ? 1 : heads, inner = together ? heads : 1;
   parallel(p.batch * outer * chunks, p.threads, [&](int64_t n) {
     const int64_t b = n / (outer * chunks), h = n / chunks % outer, first = n % chunks * kRowsOfTask;
@@ -30,7 +33,8 @@ void forward(const Problem& p) {
     reverse_bias(p, reversed);
     kernel.bias = reversed;
   }
-  for_rows(p, p.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
+  const int64_t bytes = p.keys * (p.dim + p.dim_v) * static_cast<int64_t>(sizeof(S));
+  for_rows(p, p.k, bytes, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
 }
 
 template <class S>
@@ -41,6 +45,7 @@ void backward(const Problem& p) {
   const int64_t per_head = all_heads ? (pieces_of_work() + all_heads - 1) / all_heads : 0;
   const int64_t pieces = p.dbias ? all_heads * per_head : 0;
   const int64_t biases = p.bias ? p.bias_heads * row : 0;
+  const int64_t row_bytes = (p.dim + p.dim_v) * static_cast<int64_t>(sizeof(S));
   Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * (2 * all_rows + biases + pieces * row + 64)))};
   kernel.lse2 = carve.take(all_rows);
   kernel.delta = carve.take(all_rows);
@@ -59,10 +64,11 @@ void backward(const Problem& p) {
     });
     sum_dbias(p, dbias, pieces, [&](int64_t n) { return n / per_head % p.heads; });
   } else {
-    for_rows(p, p.k, p.heads, p.queries,
+    for_rows(p, p.k, p.keys * row_bytes, p.heads, p.queries,
              [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr); });
   }
-  for_rows(p, p.q, p.kv_heads, p.keys, [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
+  for_rows(p, p.q, p.queries * row_bytes, p.kv_heads, p.keys,
+           [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
 }
 
 }  // namespace

@@ -29,16 +29,6 @@ struct Edges {
     return {static_cast<T*>(scratch(1, sizeof(T) * rows * width))};
   }
 
-  // The first edges of the next row are fetched while this one is computed: rows may be short.
-  void prefetch(const RunView& runs, int64_t b, int64_t h, int64_t read_h, int64_t row, const View& x,
-                const View& y) const {
-    if (row >= runs.rows) return;
-    Batch<T> batch;
-    if (!Walk<T>(runs, p.relation(b, h), row).take(batch)) return;
-    Gathered<S, T>(x, b, read_h, batch).prefetch(p.dim);
-    Gathered<S, T>(y, b, read_h, batch).prefetch(p.dim_v);
-  }
-
   Vec<T> dropout_factors(int64_t b, int64_t h, int64_t i, const Batch<T>& keys) const {
     T factor[N];
     const uint32_t key = dropout.row_key(b * p.heads + h, i);
@@ -54,23 +44,17 @@ struct Edges {
     widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, static_cast<T>(p.scale * kLog2E), q);
     std::fill_n(out, p.dim_v + N, T{0});
     T highest = -kInf<T>, total = 0;
-    prefetch(p.runs, b, h, kv, i + 1, p.k, p.v);
     Walk<T> walk(p.runs, p.relation(b, h), i);
-    Batch<T> now, later;
-    bool more = walk.take(now);
-    while (more) {
-      more = walk.take(later);
-      const Gathered<S, T> keys(p.k, b, kv, now), values(p.v, b, kv, now);
-      if (more) {
-        Gathered<S, T>(p.k, b, kv, later).prefetch(p.dim);
-        Gathered<S, T>(p.v, b, kv, later).prefetch(p.dim_v);
-      }
+    const S *k = row_of<S>(p.k, b, kv, 0), *v = row_of<S>(p.v, b, kv, 0);
+    for (Batch<T> now; walk.take(now);) {
+      walk.prefetch(k, p.k.row, p.dim);
+      walk.prefetch(v, p.v.row, p.dim_v);
+      const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
       Vec<T> x = keys.dots(q, p.dim);
       if (reversed.data)
         for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
       x = now.valid() ? x : broadcast(-kInf<T>);
-      T top = highest;
-      for (int t = 0; t < N; ++t) top = x[t] > top ? x[t] : top;
+      const T top = std::max(highest, maximum<T>(x));
       const T base = top == -kInf<T> ? T{0} : top;
       const T shrink = exp2(broadcast(highest - base))[0];
       highest = top;
@@ -78,7 +62,6 @@ struct Edges {
       total = total * shrink + sum<T>(weight);
       if (dropout.active) weight *= dropout_factors(b, h, i, now);
       values.add(out, shrink, weight, p.dim_v);
-      now = later;
     }
     static_cast<T*>(p.lse)[flat(b, h, i)] =
         total == 0 ? -kInf<T> : highest * static_cast<T>(kLn2) + std::log(total);
@@ -100,17 +83,12 @@ struct Edges {
     const T lse = static_cast<const T*>(p.lse)[at];
     lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
 
-    prefetch(p.runs, b, h, kv, i + 1, p.k, p.v);
     Walk<T> walk(p.runs, p.relation(b, h), i);
-    Batch<T> now, later;
-    bool more = walk.take(now);
-    while (more) {
-      more = walk.take(later);
-      const Gathered<S, T> keys(p.k, b, kv, now), values(p.v, b, kv, now);
-      if (more) {
-        Gathered<S, T>(p.k, b, kv, later).prefetch(p.dim);
-        Gathered<S, T>(p.v, b, kv, later).prefetch(p.dim_v);
-      }
+    const S *k = row_of<S>(p.k, b, kv, 0), *v = row_of<S>(p.v, b, kv, 0);
+    for (Batch<T> now; walk.take(now);) {
+      walk.prefetch(k, p.k.row, p.dim);
+      walk.prefetch(v, p.v.row, p.dim_v);
+      const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
       Vec<T> x = keys.dots(q, p.dim);
       if (reversed.data)
         for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
@@ -121,7 +99,6 @@ struct Edges {
       if (dbias)
         for (int t = 0; t < now.count; ++t) dbias[i - now.index[t] + p.keys - 1] += dscore[t];
       keys.add(dq, T{1}, dscore, p.dim);
-      now = later;
     }
     narrow_row<S, T>(dq, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dq, b, h, i));
   }
@@ -137,17 +114,12 @@ struct Edges {
     std::fill_n(dv, p.dim_v + N, T{0});
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const ReversedBias<T> reversed = bias_of(h);
-      prefetch(p.runs_t, b, h, h, j + 1, p.q, p.grad);
       Walk<T> walk(p.runs_t, p.relation(b, h), j);
-      Batch<T> now, later;
-      bool more = walk.take(now);
-      while (more) {
-        more = walk.take(later);
-        const Gathered<S, T> queries(p.q, b, h, now), grads(p.grad, b, h, now);
-        if (more) {
-          Gathered<S, T>(p.q, b, h, later).prefetch(p.dim);
-          Gathered<S, T>(p.grad, b, h, later).prefetch(p.dim_v);
-        }
+      const S *q = row_of<S>(p.q, b, h, 0), *grad = row_of<S>(p.grad, b, h, 0);
+      for (Batch<T> now; walk.take(now);) {
+        walk.prefetch(q, p.q.row, p.dim);
+        walk.prefetch(grad, p.grad.row, p.dim_v);
+        const Gathered<S, T> queries(q, p.q.row, now), grads(grad, p.grad.row, now);
         Vec<T> x = queries.dots(k, p.dim);
         Vec<T> lse = {}, subtract = {};
         for (int t = 0; t < N; ++t) {
@@ -169,8 +141,7 @@ struct Edges {
         const Vec<T> dscore = now.valid() ? weight * (dweight - subtract) : Vec<T>{};
         grads.add(dv, T{1}, kept, p.dim_v);
         queries.add(dk, T{1}, dscore, p.dim);
-        now = later;
-      }
+        }
     }
     narrow_row<S, T>(dk, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dk, b, kv, j));
     narrow_row<S, T>(dv, p.dim_v, T{1}, mutable_row_of<S>(p.dv, b, kv, j));

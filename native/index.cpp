@@ -7,6 +7,8 @@
 namespace erlangen {
 namespace {
 
+constexpr int64_t kLongRun = 4;  // runs that are longer on average stay runs; shorter ones become single indices
+
 void require(bool condition, const char* message) {
   if (!condition) throw std::invalid_argument(message);
 }
@@ -91,10 +93,24 @@ RunIndex::RunIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<int
   for (int64_t r = 0; r < starts.size; ++r)
     require(starts.data[r] >= 0 && starts.data[r] < stops.data[r] && stops.data[r] <= keys, "a run is out of range");
   for (int64_t r = 0; r < starts.size; ++r) pairs += stops.data[r] - starts.data[r];
-  starts_.assign(starts.data, starts.data + starts.size);
-  stops_.assign(stops.data, stops.data + stops.size);
+  if (pairs > kLongRun * starts.size) {
+    starts_.assign(starts.data, starts.data + starts.size);
+    stops_.assign(stops.data, stops.data + stops.size);
+    return;
+  }
+  starts_.reserve(static_cast<size_t>(pairs + kAhead));
+  std::vector<int64_t> before(static_cast<size_t>(starts.size) + 1);
+  for (int64_t r = 0; r < starts.size; ++r) {
+    before[r] = static_cast<int64_t>(starts_.size());
+    for (int64_t j = starts.data[r]; j < stops.data[r]; ++j) starts_.push_back(static_cast<int32_t>(j));
+  }
+  before[starts.size] = pairs;
+  for (int64_t& entry : indptr_) entry = before[entry];
+  starts_.resize(static_cast<size_t>(pairs + kAhead), 0);
 }
 
-RunView RunIndex::view() const { return {queries, indptr_.data(), starts_.data(), stops_.data()}; }
+RunView RunIndex::view() const {
+  return {queries, indptr_.data(), starts_.data(), stops_.empty() ? nullptr : stops_.data()};
+}
 
 }  // namespace erlangen

@@ -13,6 +13,7 @@
 #include "dispatch.h"
 #include "index.h"
 #include "pieces.h"
+#include "threads.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -73,6 +74,13 @@ bool has_shape(const A& x, std::initializer_list<int64_t> shape) {
   for (int64_t size : shape)
     if (static_cast<int64_t>(x.shape(n++)) != size) return false;
   return true;
+}
+
+// Outputs are fresh memory.
+template <class A>
+A& fresh(A& x) {
+  prefer_large_pages(const_cast<void*>(static_cast<const void*>(x.data())), x.nbytes());
+  return x;
 }
 
 template <class A>
@@ -142,7 +150,7 @@ void set_runs(Problem& p, const Runs& runs) {
 }
 
 void set_outputs(Problem& p, const Output& out, const Output& lse) {
-  p.out = view(out, p, p.heads, p.queries, p.dim_v, "out");
+  p.out = view(fresh(out), p, p.heads, p.queries, p.dim_v, "out");
   p.lse = accumulators(lse, p, {p.batch, p.heads, p.queries}, "lse");
 }
 
@@ -159,9 +167,9 @@ void set_gradients(Problem& p, const Gradients& g) {
   p.out = view(g.out, p, p.heads, p.queries, p.dim_v, "out");
   p.lse = accumulators(g.lse, p, {p.batch, p.heads, p.queries}, "lse");
   if (g.grad_lse) p.grad_lse = accumulators(*g.grad_lse, p, {p.batch, p.heads, p.queries}, "grad_lse");
-  p.dq = view(g.dq, p, p.heads, p.queries, p.dim, "dq");
-  p.dk = view(g.dk, p, p.kv_heads, p.keys, p.dim, "dk");
-  p.dv = view(g.dv, p, p.kv_heads, p.keys, p.dim_v, "dv");
+  p.dq = view(fresh(g.dq), p, p.heads, p.queries, p.dim, "dq");
+  p.dk = view(fresh(g.dk), p, p.kv_heads, p.keys, p.dim, "dk");
+  p.dv = view(fresh(g.dv), p, p.kv_heads, p.keys, p.dim_v, "dv");
   if (g.dbias) {
     require(p.bias != nullptr, "dbias without a bias");
     p.dbias = accumulators(*g.dbias, p, {p.bias_heads, std::max<int64_t>(0, p.queries + p.keys - 1)}, "dbias");

@@ -24,12 +24,14 @@ struct TileView {
 };
 
 // Row i of relation x owns runs [indptr[x * (rows + 1) + i], indptr[x * (rows + 1) + i + 1]).
+// Where runs are short they are stored as single indices: `stops` is then null and kAhead zeros follow the starts.
 struct RunView {
   int64_t rows = 0;
   const int64_t* indptr = nullptr;
   const int32_t* starts = nullptr;
   const int32_t* stops = nullptr;
 };
+inline constexpr int kAhead = 64;  // indices that may be looked at beyond the current one
 
 // A piece of the tile backward: consecutive query blocks of one head. It sums its own share of dk and dv over the key
 // blocks it touches; the shares of a key head are added up in the order of the pieces.

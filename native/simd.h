@@ -166,25 +166,74 @@ inline Bits<T> lanes_of(uint64_t word) {
   return ((static_cast<Scalar>(word) - Bits<T>{}) & one) != 0;
 }
 
-template <class V, std::size_t... I>
+// Adds neighbouring blocks of lanes of a and b: `Block` lanes each, without leaving groups of `Group` lanes.
+template <int Block, int Group, class V, std::size_t... I>
 inline V add_neighbours(V a, V b, std::index_sequence<I...>) {
-  return __builtin_shufflevector(a, b, (2 * I)...) + __builtin_shufflevector(a, b, (2 * I + 1)...);
+  constexpr auto source = [](std::size_t i) {
+    const std::size_t group = i / Group * Group, within = i % Group, half = Group / 2;
+    const std::size_t from_b = within >= half ? sizeof...(I) : 0, block = within % half / Block;
+    return from_b + group + 2 * block * Block + within % Block;
+  };
+  return __builtin_shufflevector(a, b, source(I)...) + __builtin_shufflevector(a, b, (source(I) + Block)...);
 }
-// Lane i of the result is the sum of the lanes of v[i].
+// Lane i of the result is the sum of the lanes of v[i]: first within 128 bits, where shuffles are cheap, then across.
 template <class T>
 inline Vec<T> sums(Vec<T> (&v)[kLanes<T>]) {
-#pragma GCC unroll 4
-  for (int n = kLanes<T> / 2; n > 0; n /= 2)
+  constexpr int N = kLanes<T>, P = 16 / static_cast<int>(sizeof(T));
+  constexpr auto lanes = std::make_index_sequence<N>();
+  int count = N;
+#pragma GCC unroll 2
+  for (int level = 1; level < P; level *= 2) {
+    count /= 2;
 #pragma GCC unroll 8
-    for (int i = 0; i < n; ++i)
-      v[i] = add_neighbours(v[2 * i], v[2 * i + 1], std::make_index_sequence<kLanes<T>>());
+    for (int i = 0; i < count; ++i) v[i] = add_neighbours<1, P>(v[2 * i], v[2 * i + 1], lanes);
+  }
+  if constexpr (N > P) {
+#pragma GCC unroll 2
+    for (int level = P; level < N; level *= 2) {
+      count /= 2;
+#pragma GCC unroll 8
+      for (int i = 0; i < count; ++i) v[i] = add_neighbours<P, N>(v[2 * i], v[2 * i + 1], lanes);
+    }
+  }
   return v[0];
+}
+// Rows become columns: swaps off-diagonal blocks of 1, 2, 4, ... lanes.
+template <int Step, class V, std::size_t... I>
+inline void swap_blocks(V& a, V& b, std::index_sequence<I...>) {
+  constexpr std::size_t n = sizeof...(I);
+  const V low = __builtin_shufflevector(a, b, (I & Step ? n + I - Step : I)...);
+  b = __builtin_shufflevector(a, b, (I & Step ? n + I : I + Step)...);
+  a = low;
+}
+template <class T, int Step = 1>
+inline __attribute__((always_inline)) void transpose(Vec<T> (&v)[kLanes<T>]) {
+  if constexpr (Step < kLanes<T>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes<T>; ++i)
+      if (!(i & Step)) swap_blocks<Step>(v[i], v[i + Step], std::make_index_sequence<kLanes<T>>());
+    transpose<T, 2 * Step>(v);
+  }
+}
+// One number from the lanes of a vector, halving it again and again.
+template <int Width, class V, class F, std::size_t... I>
+inline V fold_halves(V v, F&& f, std::index_sequence<I...> lanes) {
+  if constexpr (Width == 1) {
+    return v;
+  } else {
+    return fold_halves<Width / 2>(f(v, __builtin_shufflevector(v, v, (I ^ (Width / 2))...)), f, lanes);
+  }
 }
 template <class T>
 inline T sum(Vec<T> v) {
-  T total = 0;
-  for (int i = 0; i < kLanes<T>; ++i) total += v[i];
-  return total;
+  constexpr auto lanes = std::make_index_sequence<kLanes<T>>();
+  return fold_halves<kLanes<T>>(v, [](Vec<T> a, Vec<T> b) { return a + b; }, lanes)[0];
+}
+template <class T>
+inline T maximum(Vec<T> v) {  // of lanes that are not NaN, or -inf
+  constexpr auto lanes = std::make_index_sequence<kLanes<T>>();
+  v = v == v ? v : broadcast(-kInf<T>);
+  return fold_halves<kLanes<T>>(v, [](Vec<T> a, Vec<T> b) { return max(a, b); }, lanes)[0];
 }
 
 // --- dropout -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 #include "threads.h"
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -113,8 +116,18 @@ void* scratch(int slot, std::size_t bytes) {
     s.memory.reset(std::aligned_alloc(4096, rounded));
     if (!s.memory) throw std::bad_alloc();
     s.size = rounded;
+    prefer_large_pages(s.memory.get(), rounded);
   }
   return s.memory.get();
+}
+
+void prefer_large_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__linux__)
+  constexpr std::uintptr_t page = 4096, large = std::uintptr_t{2} << 20;
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
+  const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
+  if (last >= first + 4 * large) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // only advice
+#endif
 }
 
 int64_t pieces_of_work() {

@@ -124,12 +124,19 @@ inline bool finite(Rows<T> x, int count, int64_t dim) {
 // panels[p][d][lane] = factor * x[p * kPanel + lane][d], zero for queries out of range.
 template <class T>
 inline void pack_transposed(const T* x, int64_t stride, int count, int64_t dim, T factor, T* panels) {
-  for (int p = 0; p < kPanels<T>; ++p) {
-    T* panel = panels + p * dim * kPanel<T>;
-    for (int lane = 0; lane < kPanel<T>; ++lane) {
-      const int i = p * kPanel<T> + lane;
-      for (int64_t d = 0; d < dim; ++d) panel[d * kPanel<T> + lane] = i < count ? factor * x[i * stride + d] : T{0};
-    }
+  constexpr int N = kLanes<T>;
+  for (int i = 0; i < kTile; i += N) {
+    T* to = panels + i / kPanel<T> * dim * kPanel<T> + i % kPanel<T>;
+    int64_t d = 0;
+    if (i + N <= count)
+      for (; d + N <= dim; d += N) {
+        Vec<T> square[N];
+        for (int r = 0; r < N; ++r) square[r] = load(x + (i + r) * stride + d) * factor;
+        transpose<T>(square);
+        for (int r = 0; r < N; ++r) store(to + (d + r) * kPanel<T>, square[r]);
+      }
+    for (; d < dim; ++d)
+      for (int r = 0; r < N; ++r) to[d * kPanel<T> + r] = i + r < count ? factor * x[(i + r) * stride + d] : T{0};
   }
 }
 
@@ -147,9 +154,21 @@ inline void pack_rows(const S* x, int64_t x_stride, int count, int64_t dim, T fa
 // x[i][d] = panels[p][d][lane] * factor[i]
 template <class S, class T>
 inline void unpack_transposed(const T* panels, int count, int64_t dim, const T* factor, S* x, int64_t stride) {
-  for (int i = 0; i < count; ++i) {
-    const T* from = panels + (i / kPanel<T>)*dim * kPanel<T> + i % kPanel<T>;
-    for (int64_t d = 0; d < dim; ++d) narrow(from[d * kPanel<T>] * factor[i], x[i * stride + d]);
+  constexpr int N = kLanes<T>;
+  for (int i = 0; i < count; i += N) {
+    const T* from = panels + i / kPanel<T> * dim * kPanel<T> + i % kPanel<T>;
+    const int rows = std::min(N, count - i);
+    const Vec<T> factors = load(factor + i);
+    int64_t d = 0;
+    for (; d + N <= dim; d += N) {
+      Vec<T> square[N];
+      for (int r = 0; r < N; ++r) square[r] = load(from + (d + r) * kPanel<T>) * factors;
+      transpose<T>(square);
+      for (int r = 0; r < rows; ++r)
+        for (int lane = 0; lane < N; ++lane) narrow(square[r][lane], x[(i + r) * stride + d + lane]);
+    }
+    for (; d < dim; ++d)
+      for (int r = 0; r < rows; ++r) narrow(from[d * kPanel<T> + r] * factor[i + r], x[(i + r) * stride + d]);
   }
 }
 
