@@ -97,6 +97,12 @@ def test_what_is_printed_is_read_back(relation):
     assert parse(repr(relation)) == relation
 
 
+def test_a_merged_step_merges_with_the_step_before():
+    relation = Full() @ Dilated(2) @ Empty()
+    assert relation == Empty()
+    assert parse(repr(relation)) == relation
+
+
 @given(expressions)
 def test_prefixes_and_white_space_do_not_count(relation):
     text = repr(relation)

@@ -335,13 +335,12 @@ def composition(first: Relation, second: Relation) -> Relation:
     (Window(lookback=5), Causal())
     """
     steps = [step for r in (first, second) for step in (r.operands if isinstance(r, Composition) else (r,))]
-    kept = steps[:1]
-    for step in steps[1:]:
-        merged = simplify.compose(kept[-1], step)
-        if merged is None:
-            kept.append(step)
-        else:
-            kept[-1] = merged
+    kept: list[Relation] = []
+    for step in steps:
+        kept.append(step)
+        # What two steps merge into may merge with the step before.
+        while len(kept) > 1 and (merged := simplify.compose(kept[-2], kept[-1])) is not None:
+            kept[-2:] = [merged]
     return Composition(tuple(kept)) if len(kept) > 1 else kept[0]
 
 
