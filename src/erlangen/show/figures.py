@@ -65,7 +65,7 @@ def figure(bound: Sequence[Bound], title: str | None = None) -> Figure:
         sizes = f"{relation!r} on {sizes}"
     if len(bound) > len(shown):
         sizes += f"; the first {len(shown)} of {len(bound)} relations"
-    picture.suptitle(f"{fill(heading, 84)}\n{sizes}", fontsize=11, color=INK, parse_math=False)
+    picture.suptitle(f"{_wrapped(heading, 84)}\n{sizes}", fontsize=11, color=INK, parse_math=False)
     return picture
 
 
@@ -82,11 +82,15 @@ def _sheet(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained", facecolor=PAPER)
 
 
+def _wrapped(text: str, width: int) -> str:
+    return fill(text, width, max_lines=3, placeholder=" ...")
+
+
 def _pair(axes: Iterable[Axes], member: Bound) -> None:
     """Matrix and graph of one relation."""
     place, relation, neighborhoods = member
     matrix, graph = axes
-    _matrix(matrix, neighborhoods, fill(f"{place}: {relation!r}", 44) if place else "")
+    _matrix(matrix, neighborhoods, f"{place}\n{_wrapped(repr(relation), 46)}" if place else "")
     draw_graph(graph, relation, neighborhoods)
 
 
