@@ -93,8 +93,8 @@ def code_5(trial: Trial) -> None:
     made, x = layer("GraphAttention"), rows(N)
     mask = np.random.default_rng(3).random((N, N)) < 0.4
     mask[2] = False
-    busy = mask.any(1)
     adjacency = torch.from_numpy(mask)
+    busy = adjacency.any(1)
     filled, alpha = equation(made, x, mask, fill=FILL)
     h = output(made, x, adjacency)
     trial.close("h on non-empty rows", h[busy], filled[busy])

@@ -62,11 +62,22 @@ class Trial:
         """How the facts are known."""
         parts = ["symbolic"] if self.symbolic else []
         if self.sizes:
-            parts.append("exact at n = " + ", ".join(map(str, sorted(self.sizes))))
+            parts.append(f"exact at n = {_spans(sorted(self.sizes))}")
         if self.numeric:
             parts.append("numeric" if self.error is None else f"numeric, error {self.error:.0e}")
         failed = [fact for fact, holds in self.facts if not holds]
         return "; ".join(parts + [f"FAILED: {fact}" for fact in failed])
+
+
+def _spans(numbers: list[int]) -> str:
+    """Sorted numbers with runs of three or more as a range: 2, 4..6."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    return ", ".join(f"{s[0]}..{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans)
 
 
 def distance(a: Any, b: Any) -> float:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 Chapter = Callable[["Console", Path], None]
 
-CHAPTERS: tuple[tuple[str, str], ...] = (("Relations: which keys each query reads", "relations"),)
+CHAPTERS: tuple[tuple[str, str], ...] = (
+    ("Relations: which keys each query reads", "relations"),
+    ("Bias: what a relation assumes, with certificates", "bias"),
+)
 """(title, module of this package) of every chapter."""
 
 

@@ -1,0 +1,89 @@
+"""`erlangen hierarchy`: the three orders of attention mechanisms, told or drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from erlangen.commands.errors import reports_errors
+from erlangen.commands.show import check_picture
+
+HELP = """The attention mechanisms in three orders: by family, by mask inclusion, by symmetry.
+
+Every arrow is computed on n positions and comes with its certificate (--json); the last lines say where the
+ranking of the paper's Table 1 agrees and where it does not.
+
+\b
+Examples:
+  erlangen hierarchy
+  erlangen hierarchy --out hierarchy.svg
+  erlangen hierarchy --order symmetry --n 8 --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("hierarchy", help=HELP)(hierarchy)
+
+
+@reports_errors
+def hierarchy(
+    order: Annotated[
+        str | None, typer.Option("--order", help="family, mask or symmetry; all three if not given.")
+    ] = None,
+    n: Annotated[int, typer.Option("--n", help="How many positions.")] = 6,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Draw the diagrams into this .png or .svg file.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print nodes, edges and certificates as JSON.")
+    ] = False,
+) -> None:
+    """Compute, print, draw."""
+    from erlangen.bias.hierarchy import ORDERS
+    from erlangen.bias.hierarchy import hierarchy as compute
+
+    if out is not None:
+        check_picture(out)
+    shown = [compute(each, n) for each in ([order] if order is not None else ORDERS)]
+    if as_json:
+        import json
+
+        records = [each.as_dict() for each in shown]
+        typer.echo(json.dumps(records if order is None else records[0]))
+    elif out is None:
+        typer.echo("\n\n".join(text(each) for each in shown))
+    if out is not None:
+        from erlangen.show.hierarchy import save
+
+        save(shown, out)
+        typer.echo(f"wrote {out}", err=as_json)
+
+
+def text(shown: Any) -> str:
+    """One order, an arrow a line, and the comparison with Table 1."""
+    lines = [f"{shown.order} (n = {shown.n})"]
+    lines += [f"  {edge.upper} > {edge.lower}   {told(edge.certificate)}" for edge in shown.edges]
+    agrees = len(shown.table1) - len(shown.disagreements)
+    lines.append(f"  Table 1 agrees on {agrees} of {len(shown.table1)} comparable pairs")
+    lines += [
+        f"  Table 1 ranks {pair.lower} above {pair.upper}; here it is the other way round"
+        for pair in shown.disagreements
+    ]
+    return "\n".join(lines)
+
+
+def told(proof: Any) -> str:
+    """The certificate of an arrow in a few words.
+
+    >>> told({"proof": "inclusion", "edges": [21, 20], "strict": [5, 0]})
+    '21 pairs include 20; beyond: [5, 0]'
+    """
+    if proof["proof"] == "inclusion":
+        return f"{proof['edges'][0]} pairs include {proof['edges'][1]}; beyond: {proof['strict']}"
+    if proof["proof"] == "subgroup":
+        return f"order {proof['orders'][0]} > {proof['orders'][1]}; beyond: {proof['strict']}"
+    settings = ", ".join(dict.fromkeys(proof["settings"].values()))
+    return f"at {settings}; beyond: {proof['strict']}"
