@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.expect import Counterexample, Expectation, check_expectation
+from erlangen.audit.expect import Expectation, check_expectation
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions, with_content
 from erlangen.audit.limits import limits
 from erlangen.audit.measure import Known, Measured, Pass, observe
@@ -17,7 +17,7 @@ from erlangen.audit.outputs import output_tensors
 from erlangen.audit.report import Coverage, Report, Trial
 from erlangen.audit.state import RandomState, Snapshot, same_bits, untouched
 from erlangen.audit.streams import name_sources
-from erlangen.audit.trials import differences, try_inputs, try_training
+from erlangen.audit.trials import differences, training_flow, try_inputs, try_training
 from erlangen.audit.variants import variants as make_variants
 from erlangen.audit.verdict import CallVerdict, FlowVerdict, judge_call, judge_flow
 from erlangen.audit.witnesses.flow import flow as measure_flow
@@ -117,6 +117,9 @@ def _audit(
 
     flows = _flows(model, first, found, base, expect, real, tell) if flow else []
     main = _main_flow(flows)
+    if variants and trials[-1].skipped is None:
+        for one in flows:
+            trials[-1].differences += training_flow(model, first, found, one.flow)
     for verdict in calls:
         contradictions += differences(verdict)
     for trial in trials:
@@ -138,7 +141,7 @@ def _audit(
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     return Report(
         type(model).__name__,
-        _verdict(expect, violated, contradictions, coverage, calls, main),
+        _verdict(expect, bool(violated) or any(f.flow.batch_leak for f in flows), contradictions, coverage, calls, main),
         coverage,
         calls,
         main,
@@ -154,16 +157,16 @@ def _audit(
 
 def _verdict(
     expect: Expectation,
-    violated: list[Counterexample],
+    violated: bool,
     contradictions: list[str],
     coverage: Coverage,
     calls: list[CallVerdict],
     flow: FlowVerdict | None,
 ) -> str:
-    if violated:
-        return "violated"
     if expect is None:
         return "contradictory" if contradictions else "measured"
+    if violated:
+        return "violated"
     tested = any(call.expected is not None for call in calls) or (not calls and flow is not None)
     return "undecided" if coverage.unexplained or not tested else "holds"
 

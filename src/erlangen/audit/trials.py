@@ -8,11 +8,12 @@ from torch import nn
 
 from erlangen.audit.expect import Expectation
 from erlangen.audit.identify import identify
-from erlangen.audit.inputs import Inputs, contents, real_positions
+from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.report import Trial
 from erlangen.audit.state import RandomState, Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
+from erlangen.audit.witnesses.flow import Flow, spot_flow
 from erlangen.errors import ErlangenError
 from erlangen.relations import Neighborhoods, Relation
 
@@ -82,6 +83,29 @@ def try_training(
                 f"{'reads' if has else 'does not read'} key {j}, in eval mode it {'does not' if has else 'does'}"
             )
     return trial
+
+
+def training_flow(model: nn.Module, inputs: Inputs, found: list[Content], flow: Flow) -> list[str]:
+    """Dependences that appear in training mode only, at three positions: batch statistics do this."""
+    content = next(one for one in found if one.name == flow.content)
+    n = content.length
+    positions = sorted({n // 4, n // 2, 3 * n // 4})
+    model.train()
+    try:
+        moved = spot_flow(model, inputs, content, positions)
+    except Exception as error:
+        return [f"the flow from {content.name} was not measured: {type(error).__name__}"]
+    finally:
+        model.eval()
+    for b, seen in enumerate(flow.relations):
+        new = moved[b] & ~seen.dense()[:, positions]
+        if new.any():
+            i, j = np.argwhere(new)[0]
+            return [
+                f"output row {i} depends on position {positions[j]} of {content.name} (item {b}), "
+                "which in eval mode it does not"
+            ]
+    return []
 
 
 def differences(verdict: CallVerdict) -> list[str]:

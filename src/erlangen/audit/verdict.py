@@ -138,10 +138,11 @@ class FlowVerdict:
 
     @cached_property
     def future_edges(self) -> int | None:
-        """How many dependences of a row on a later position there are; None between different sequences."""
+        """On how many later positions rows depend, in any item; None between different sequences."""
         if not self.square:
             return None
-        return sum(int((bound.edges()[:, 1] > bound.edges()[:, 0]).sum()) for bound in self.flow.relations)
+        every = Support((self.flow.relations,)).of_item(0).edges()
+        return int((every[:, 1] > every[:, 0]).sum())
 
 
 def judge_flow(

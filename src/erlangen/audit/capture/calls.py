@@ -87,8 +87,8 @@ class EagerCall(Call):
 
     scores: Node
     weights: Node
-    query_axis: int
-    key_axis: int
+    key_factor: int
+    """Which factor of the first product holds the keys: 0 or 1. A node knows the axes of both."""
 
     api = "eager"
 

@@ -59,15 +59,15 @@ def _record(session: Session, node: Node, key_axis: int) -> EagerCall:
     assert node.softmax is not None
     assert node.factors is not None
     (scores,) = session.tape.tracked_refs(node.softmax)
-    from_second = node.axes.index(key_axis)
-    query_axis = node.axes[1 - from_second]
+    key_factor = node.axes.index(key_axis)
+    query_axis = node.axes[1 - key_factor]
     rank = len(node.shape)
     leading = [size for axis, size in enumerate(node.shape) if axis - rank not in node.axes]
     batch, heads = fold(tuple(leading), session.batch)
-    query, key = node.factors if from_second == 1 else node.factors[::-1]
+    query, key = node.factors if key_factor == 1 else node.factors[::-1]
     return EagerCall(
         session.frames.name(), batch, heads, node.shape[query_axis], node.shape[key_axis],
-        scores, node, query_axis, key_axis, fingerprints=(fingerprint(query), fingerprint(key)),
+        scores, node, key_factor, fingerprints=(fingerprint(query), fingerprint(key)),
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def _mha(call: MHACall) -> Support:
 def _eager(call: EagerCall) -> Support:
     scores = replay(call.scores)
     rank = scores.dim()
-    bound = query_key_last(scores, call.query_axis, call.key_axis)
+    bound = query_key_last(scores, call.scores.axes, call.key_factor)
     return _support((bound > MASKING)[..., : call.keys].cpu(), call, tuple(bound.shape[: rank - 2]))
 
 

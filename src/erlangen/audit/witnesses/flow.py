@@ -18,7 +18,7 @@ from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs, contents, with_content
 from erlangen.audit.outputs import Place, place_of
-from erlangen.audit.state import RandomState, untouched
+from erlangen.audit.state import RandomState, Snapshot, untouched
 from erlangen.relations import Neighborhoods
 
 ROWS = 64
@@ -56,8 +56,8 @@ def flow(model: nn.Module, inputs: Inputs, content: Content | None = None, *, ob
     """
     found = contents(model, inputs)
     content = found[0] if content is None else content
-    with untouched(model):
-        runner = _Runner(model, inputs, content, found, observed)
+    with untouched(model) as snapshot:
+        runner = _Runner(model, inputs, content, found, observed, snapshot)
         return runner.single()
 
 
@@ -73,8 +73,8 @@ def suffix_flow(
     """
     found = contents(model, inputs)
     content = found[0] if content is None else content
-    with untouched(model):
-        runner = _Runner(model, inputs, content, found, False)
+    with untouched(model) as snapshot:
+        runner = _Runner(model, inputs, content, found, False, snapshot)
         moved = []
         for j in range(1, content.length):
             rows = runner.rows(with_content(inputs, content, content.changed(range(j, content.length))))
@@ -83,15 +83,37 @@ def suffix_flow(
     return moved
 
 
+def spot_flow(model: nn.Module, inputs: Inputs, content: Content, positions: list[int]) -> np.ndarray:
+    """The flow from a few positions only, in the mode the model is in: shape (batch, rows, positions).
+
+    Changes below a millionth of the output's size are not counted.
+    """
+    with untouched(model) as snapshot:
+        runner = _Runner(model, inputs, content, contents(model, inputs), False, snapshot)
+        scale = float(runner.base.double().abs().nan_to_num().max()) or 1.0
+        columns = []
+        for j in positions:
+            rows = runner.rows(with_content(inputs, content, content.changed(j)))
+            columns.append(_moved(rows, runner.base)[1] > 1e-6 * scale)
+    return torch.stack(columns, dim=-1).numpy()
+
+
 class _Runner:
     """Runs one model on changed inputs, always from the same random state."""
 
     def __init__(
-        self, model: nn.Module, inputs: Inputs, content: Content, found: list[Content], observed: bool
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        content: Content,
+        found: list[Content],
+        observed: bool,
+        snapshot: Snapshot,
     ) -> None:
         self.model, self.inputs, self.content, self.found = model, inputs, content, found
         self.observed = observed
         self.random = RandomState.now()
+        self.snapshot = snapshot
         self.runs = 0
         output = self._run(inputs)
         self.place: Place = place_of(output, found)
@@ -100,6 +122,8 @@ class _Runner:
     def _run(self, inputs: Inputs, model: nn.Module | None = None) -> Any:
         self.runs += 1
         self.random.set()
+        if self.model.training:
+            self.snapshot.restore_buffers()  # running statistics move in training mode
         if self.observed:
             with torch.overrides.BaseTorchFunctionMode():
                 return inputs.run(model or self.model)

@@ -99,7 +99,7 @@ def _mha(call: MHACall) -> Probe:
 
 @kernel.register
 def _eager(call: EagerCall) -> Probe:
-    weights = query_key_last(replay(call.weights), call.query_axis, call.key_axis)
+    weights = query_key_last(replay(call.weights), call.weights.axes, call.key_factor)
     weights = weights.expand(*weights.shape[:-2], call.queries, call.keys)
     return _read(items_and_heads(weights, call))
 

@@ -9,13 +9,13 @@ from erlangen.audit.support import Support
 from erlangen.relations import Neighborhoods
 
 
-def query_key_last(tensor: torch.Tensor, query_axis: int, key_axis: int) -> torch.Tensor:
+def query_key_last(tensor: torch.Tensor, axes: tuple[int, int], key_factor: int) -> torch.Tensor:
     """The tensor with its query axis and its key axis last, in this order; axes count from the end.
 
-    >>> query_key_last(torch.zeros(5, 2, 3), -1, -3).shape
+    >>> query_key_last(torch.zeros(5, 2, 3), (-1, -3), 1).shape
     torch.Size([2, 3, 5])
     """
-    return tensor.movedim((query_axis, key_axis), (-2, -1))
+    return tensor.movedim((axes[1 - key_factor], axes[key_factor]), (-2, -1))
 
 
 def items_and_heads(tensor: torch.Tensor, call: Call) -> torch.Tensor:
