@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from math import sqrt
 
 import pytest
@@ -11,11 +13,13 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 import erlangen as er
+from erlangen.attention import packing
 from erlangen.attention.binding import bind, clear_cache
 from erlangen.errors import BackendError, DataError, ErlangenError, ParameterError, ShapeError, SizeError
 from erlangen.testing.strategies import relations
 
-DENSE = ["reference", "sdpa"]
+BACKENDS = ["reference", "sdpa", "tiles", "edges"]
+FORWARD = [*BACKENDS, "flex"]  # FlexAttention does not train on a CPU
 
 
 def formula(q, k, v, member, scale=None):
@@ -42,7 +46,7 @@ def tensors(batch=2, heads=4, kv=2, queries=5, keys=7, dim=3, width=2, seed=0, *
     return [torch.randn(s, generator=generator, dtype=torch.float64, **kw) for s in shapes]
 
 
-@pytest.mark.parametrize("backend", DENSE)
+@pytest.mark.parametrize("backend", FORWARD)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_every_relation_matches_the_formula(backend, data):
@@ -55,7 +59,7 @@ def test_every_relation_matches_the_formula(backend, data):
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("backend", DENSE)
+@pytest.mark.parametrize("backend", FORWARD)
 def test_families_match_the_formula(backend):
     q, k, v = tensors(queries=5, keys=5)
     heads = er.PerHead([er.Causal(), er.Window(1), er.Full(), er.Empty()])
@@ -65,7 +69,7 @@ def test_families_match_the_formula(backend):
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("backend", DENSE)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_gradients(backend):
     relation = er.Causal() & ~er.Window(0)  # row 0 is empty
     q, k, v = tensors(batch=1, heads=2, kv=1, queries=4, keys=4)
@@ -78,7 +82,7 @@ def test_gradients(backend):
     assert all((g == 0).all() for g in grads)
 
 
-@pytest.mark.parametrize("backend", [None, *DENSE])
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
 @pytest.mark.parametrize("keys", [0, 3])
 def test_rows_without_keys_are_zero_with_zero_gradient(backend, keys):
     q, k, v = tensors(keys=keys, queries=3, requires_grad=True)
@@ -120,7 +124,7 @@ def test_data_dependent_relations_are_bound_to_the_data():
 def test_low_precision(dtype):
     q, k, v = tensors(queries=7, keys=7)
     exact, _ = formula(q, k, v, lambda b, h: er.Causal())
-    for backend in DENSE:
+    for backend in BACKENDS:
         out = er.attend(*(x.to(dtype) for x in (q, k, v)), er.Causal(), backend=backend)
         assert out.dtype == dtype
         assert (out.double() - exact).abs().max() < 20 * torch.finfo(dtype).eps
@@ -206,7 +210,7 @@ def test_mixed_types_are_refused():
 
 def test_sdpa_by_name_never_falls_back():
     q, k, v = tensors()
-    with pytest.raises(BackendError, match="neither weights"):
+    with pytest.raises(BackendError, match="no weights"):
         er.attend(q, k, v, backend="sdpa", return_weights=True)
 
 
@@ -217,3 +221,68 @@ def test_plan_tells_what_attend_does():
     assert chosen.reason
     assert chosen.cost > 0
     assert er.plan(er.Causal(), q, k, v, backend="sdpa").backend == "sdpa"
+
+
+def test_flex_block_masks_are_built_once_and_agree():
+    q, k, v = (x.float() for x in tensors(queries=150, keys=150, dim=16, width=16))
+    relation = er.Window(30) | er.Global(keys=[0]) | er.Random(2, seed=0)
+    expected, lse = er.attend(q, k, v, relation, backend="reference", return_lse=True)
+    out, flex_lse = er.attend(q, k, v, relation, backend="flex", return_lse=True)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(flex_lse, lse, atol=1e-5, rtol=0)
+    with pytest.raises(BackendError, match="dropout"):
+        er.attend(q, k, v, relation, backend="flex", dropout=0.1)
+
+
+def test_lse_from_every_backend_that_has_it():
+    q, k, v = tensors(queries=6, keys=6)
+    relation = er.Causal() - er.Identity()
+    _, expected = er.attend(q, k, v, relation, backend="reference", return_lse=True)
+    for backend in ("tiles", "edges", "flex", None):
+        _, lse = er.attend(q, k, v, relation, backend=backend, return_lse=True)
+        torch.testing.assert_close(lse, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "relation", [er.Window(3), er.Documents([3, 5]), er.PerHead([er.Causal(), er.Full()])]
+)
+@pytest.mark.parametrize("backend", [None, "sdpa", "edges"])
+def test_attend_compiles_without_graph_breaks(relation, backend):
+    torch._dynamo.reset()
+    q, k, v = (torch.randn(2, 2, 8, 4, requires_grad=True) for _ in range(3))
+
+    def f(q, k, v, relation):
+        return er.attend(q, k, v, relation, backend=backend) * 2
+
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    out = compiled(q, k, v, relation)
+    expected = f(q, k, v, relation)
+    torch.testing.assert_close(out, expected)
+    gradients = [torch.autograd.grad(x.square().sum(), (q, k, v)) for x in (out, expected)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+    other = er.Identity()
+    torch.testing.assert_close(compiled(q, k, v, other), f(q, k, v, other))  # a relation is guarded on
+
+
+def test_plan_prefers_tiles_for_bands_and_edges_for_scattered_pairs():
+    x = torch.zeros(1, 1, 512, 8)
+    assert er.plan(er.Window(128), x, x, x).backend == "tiles"
+    assert er.plan(er.Full(), x, x, x).backend == "tiles"
+    assert er.plan(er.Random(3, seed=0), x, x, x).backend == "edges"
+
+
+def test_without_the_extension_attention_runs_through_torch_and_says_so_once(monkeypatch):
+    planning = sys.modules["erlangen.attention.plan"]
+    q, k, v = tensors()
+    expected = er.attend(q, k, v, er.Causal(), backend="reference")
+    monkeypatch.setattr(packing, "native", None)
+    monkeypatch.setattr(packing, "missing", "no module")
+    monkeypatch.setattr(planning, "_said", False)
+    with pytest.warns(UserWarning, match="runs through PyTorch.*no module"):
+        torch.testing.assert_close(er.attend(q, k, v, er.Causal()), expected, atol=1e-12, rtol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        er.attend(q, k, v, er.Causal())
+    with pytest.raises(BackendError, match="needs the native extension"):
+        er.attend(q, k, v, er.Causal(), backend="tiles")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from erlangen.attention.binding import bind
-from erlangen.attention.plan import choose, run
+from erlangen.attention.binding import Bound, bind
+from erlangen.attention.plan import choose, prepare, run
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import ParameterError
 from erlangen.relations import Bindable, Full, Neighborhoods
@@ -57,19 +58,15 @@ def attend(
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     lead = q.shape[:-3]
     q4, k4, v4 = (fold(x) for x in (q, k, v))
-    bound = bind(
-        relation,
-        batch=q4.shape[0],
-        heads=q4.shape[1],
-        queries=q4.shape[2],
-        keys=k4.shape[2],
-        vectors=(q4, k4),
-    )
-    chosen = choose(
-        bound, q4, k4, v4, backend=backend, weights=return_weights, lse=return_lse, dropout=dropout
-    )
+    asked = (q4.shape[0], q4.shape[1], q4.shape[2], k4.shape[2], str(q.device), backend)
+    if torch.compiler.is_compiling():
+        chosen, prepared = _decide_once(relation, *asked, return_weights, return_lse)
+        bound = None
+    else:
+        chosen, prepared, bound = _decide(relation, *asked, return_weights, return_lse, vectors=(q4, k4))
     scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
-    out, weights, lse = run(chosen.backend, q4, k4, v4, bound, scale=scale, dropout=dropout)
+    out, weights, lse = run(chosen, q4, k4, v4, prepared, scale=scale, dropout=dropout)
+    del bound  # a native index lives as long as its binding
     results = [out.reshape(*lead, *out.shape[1:])]
     if return_weights:
         assert weights is not None
@@ -78,3 +75,31 @@ def attend(
         assert lse is not None
         results.append(lse.reshape(*lead, *lse.shape[1:]))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _decide(
+    relation: Bindable | Neighborhoods,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    device: str,
+    backend: str | None,
+    weights: bool,
+    lse: bool,
+    vectors: tuple[Tensor, Tensor] | None = None,
+) -> tuple[str, Any, Bound]:
+    bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=keys, vectors=vectors)
+    chosen, _ = choose(bound, device, backend, weights, lse)
+    return chosen, prepare(chosen, bound, device), bound
+
+
+_kept: list[Bound] = []
+
+
+@torch.compiler.assume_constant_result
+def _decide_once(*arguments: Any) -> tuple[str, Any]:
+    """Under `torch.compile` the backend and its indices are settled while tracing, and kept for the graph."""
+    chosen, prepared, bound = _decide(*arguments)
+    _kept.append(bound)
+    return chosen, prepared

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ CACHE_SIZE = 64
 """How many bound relations are kept; the least recently used goes first."""
 
 
-@dataclass(frozen=True, eq=False)
 class Bound:
     """A relation bound to one call: `distinct[index[b, h]]` are the neighborhoods of item b and head h.
 
@@ -29,16 +26,25 @@ class Bound:
 
     >>> from erlangen.relations import Causal, Full, PerHead
     >>> bound = bind(PerHead([Causal(), Full(), Causal()]), batch=2, heads=3, queries=4, keys=4)
-    >>> len(bound.distinct), bound.index.tolist()
-    (2, [[0, 1, 0]])
+    >>> len(bound.distinct), bound.index.tolist(), bound.is_full, bound.is_causal
+    (2, [[0, 1, 0]], False, False)
     """
 
-    distinct: tuple[Neighborhoods, ...]
-    index: np.ndarray
-    queries: int
-    keys: int
-    _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    def __init__(
+        self, distinct: tuple[Neighborhoods, ...], index: np.ndarray, queries: int, keys: int
+    ) -> None:
+        self.distinct = distinct
+        self.index = index
+        self.queries = queries
+        self.keys = keys
+        self.is_full = all(member.num_edges == queries * keys for member in distinct)
+        """Whether every query reads every key."""
+        self.is_causal = queries == keys and all(map(_is_causal, distinct))
+        """Whether this is the square relation j <= i, for which SDPA has a path of its own."""
+        self.has_empty_queries = any(member.empty_queries().size for member in distinct)
+        """Whether some query reads nothing."""
+        self._derived: dict[Any, Any] = {}
+        self._lock = threading.RLock()
 
     def derived(self, key: Any, make: Callable[[], Any]) -> Any:
         """`make()`, computed once for each key; safe to call from several threads."""
@@ -47,50 +53,40 @@ class Bound:
                 self._derived[key] = make()
             return self._derived[key]
 
-    @cached_property
+    @property
     def num_edges(self) -> int:
         """Edges of all distinct neighborhoods, each counted as often as `index` uses it."""
-        edges = np.array([member.num_edges for member in self.distinct], dtype=object)
-        return int(edges[self.index].sum())
+        return sum(self.distinct[member].num_edges for member in self.index.ravel().tolist())
 
-    @cached_property
-    def is_full(self) -> bool:
-        """Whether every query reads every key."""
-        return all(member.num_edges == self.queries * self.keys for member in self.distinct)
-
-    @cached_property
-    def is_causal(self) -> bool:
-        """Whether this is the square relation j <= i, for which SDPA has a fast path of its own."""
-        rows = np.arange(self.queries)
-        return self.queries == self.keys and all(
-            np.array_equal(member.indptr, np.arange(self.queries + 1))
-            and not member.starts.any()
-            and np.array_equal(member.stops, rows + 1)
-            for member in self.distinct
-        )
-
-    @cached_property
-    def has_empty_queries(self) -> bool:
-        """Whether some query reads nothing."""
-        return any(member.empty_queries().size for member in self.distinct)
-
-    def mask(self, device: torch.device | str = "cpu") -> Tensor:
+    @torch.compiler.assume_constant_result
+    def mask(self, device: str = "cpu") -> Tensor:
         """The dense mask, True = may read, of shape (batch or 1, heads or 1, queries, keys)."""
 
         def make() -> Tensor:
             stacked = np.stack([member.dense() for member in self.distinct])
             return torch.from_numpy(stacked[self.index]).to(device)
 
-        return self.derived(("mask", str(device)), make)
+        return self.derived(("mask", device), make)
 
-    def empty(self, device: torch.device | str = "cpu") -> Tensor:
+    @torch.compiler.assume_constant_result
+    def empty(self, device: str = "cpu") -> Tensor:
         """Which queries read nothing, shape (batch or 1, heads or 1, queries, 1)."""
 
         def make() -> Tensor:
             stacked = np.stack([member.degrees == 0 for member in self.distinct])
             return torch.from_numpy(stacked[self.index][..., None]).to(device)
 
-        return self.derived(("empty", str(device)), make)
+        return self.derived(("empty", device), make)
+
+
+def _is_causal(member: Neighborhoods) -> bool:
+    rows = np.arange(member.queries + 1)
+    return (
+        member.starts.size == member.queries
+        and not member.starts.any()
+        and np.array_equal(member.indptr, rows)
+        and np.array_equal(member.stops, rows[1:])
+    )
 
 
 _cache: OrderedDict[Any, Bound] = OrderedDict()

@@ -18,20 +18,28 @@ def fold(x: Tensor) -> Tensor:
 
 def check(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> None:
     """Raise `ShapeError` unless the tensors fit one another and the relation is one."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} over {relation!r}"
     if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods)):
         raise ParameterError(
             f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {type(relation).__name__}"
         )
-    if min(q.dim(), k.dim(), v.dim()) < 3:
-        raise ShapeError(f"q, k and v need shape (..., heads, length, dim): {shapes}")
-    if q.shape[:-3] != k.shape[:-3] or k.shape[:-1] != v.shape[:-1]:
-        raise ShapeError(f"leading dimensions, kv heads or lengths do not fit: {shapes}")
-    if q.shape[-1] != k.shape[-1]:
-        raise ShapeError(f"queries and keys have different dimensions: {shapes}")
-    if k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]:
-        raise ShapeError(f"the heads of q are not a multiple of those of k: {shapes}")
+    wrong = _mismatch(q, k, v)
+    if wrong:
+        raise ShapeError(
+            f"{wrong}: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} over {relation!r}"
+        )
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
         raise ShapeError(f"q, k, v need one floating-point type, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
         raise ShapeError(f"q, k, v lie on different devices: {q.device}, {k.device}, {v.device}")
+
+
+def _mismatch(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+    if min(q.dim(), k.dim(), v.dim()) < 3:
+        return "q, k and v need shape (..., heads, length, dim)"
+    if q.shape[:-3] != k.shape[:-3] or k.shape[:-1] != v.shape[:-1]:
+        return "leading dimensions, kv heads or lengths do not fit"
+    if q.shape[-1] != k.shape[-1]:
+        return "queries and keys have different dimensions"
+    if k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]:
+        return "the heads of q are not a multiple of those of k"
+    return None

@@ -7,22 +7,30 @@ from torch import Tensor
 
 from erlangen.attention.binding import Bound
 
+Prepared = tuple[Tensor, Tensor]
+"""The mask, and which queries read nothing."""
+
+
+def prepare(bound: Bound, device: str) -> Prepared:
+    """What `attend` needs of a bound relation."""
+    return bound.mask(device), bound.empty(device)
+
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, bound: Bound, *, scale: float, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *, scale: float, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, log-sum-exp and weights of attention over N_i only; half precision is computed in float32.
 
     An empty row has zero weights, zero output, zero gradient, and log-sum-exp -inf.
     """
+    mask, empty = prepared
     groups = q.shape[1] // k.shape[1]
     wide = torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
     queries, keys, values = (
         x.to(wide) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1))
     )
-    mask = bound.mask(q.device)
     scores = (queries @ keys.mT * scale).masked_fill(~mask, -torch.inf)
-    if bound.keys == 0:
+    if k.shape[2] == 0:
         top = scores.new_zeros((*scores.shape[:-1], 1))
     else:
         top = scores.detach().amax(-1, keepdim=True)
@@ -30,7 +38,7 @@ def attend(
     exponentials = (scores - top).exp()
     total = exponentials.sum(-1, keepdim=True)
     lse = (total.log() + top).squeeze(-1)
-    weights = exponentials / total.masked_fill(bound.empty(q.device), 1.0)
+    weights = exponentials / total.masked_fill(empty, 1.0)
     if dropout:
         weights = torch.nn.functional.dropout(weights, dropout)
     return (weights @ values).to(q.dtype), lse, weights.to(q.dtype)

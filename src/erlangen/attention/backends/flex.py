@@ -1,0 +1,57 @@
+"""FlexAttention over the blocks of a relation: compiled on CUDA, as PyTorch's eager form elsewhere."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+
+from erlangen.attention.binding import Bound
+from erlangen.errors import BackendError
+from erlangen.integrations.flex import from_bound
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(flex_attention, dynamic=False)
+
+
+Prepared = tuple[BlockMask, Tensor | None]
+"""The blocks, and which queries read nothing where there are such."""
+
+
+def prepare(bound: Bound, device: str) -> Prepared:
+    """What `attend` needs of a bound relation; the BlockMask is built once per device."""
+    blocks = bound.derived(("block mask", device), lambda: from_bound(bound, device=device))
+    return blocks, bound.empty(device) if bound.has_empty_queries else None
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *, scale: float, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp (-inf on empty rows) through `flex_attention`, compiled once per shape."""
+    if dropout:
+        raise BackendError("backend 'flex' has no dropout on the attention weights")
+    if q.shape[2] == 0 or k.shape[2] == 0:
+        raise BackendError("backend 'flex' needs at least one query and one key")
+    blocks, empty = prepared
+    function = _compiled() if q.device.type == "cuda" else flex_attention
+    with warnings.catch_warnings():
+        # Off CUDA the eager form is what was asked for: it is for checks, not for speed.
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        out, auxiliary = function(
+            q,
+            k,
+            v,
+            block_mask=blocks,
+            scale=scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+            return_aux=AuxRequest(lse=True),
+        )
+    if empty is None:
+        return out, auxiliary.lse
+    return out.masked_fill(empty, 0.0), auxiliary.lse.masked_fill(empty.squeeze(-1), -torch.inf)
