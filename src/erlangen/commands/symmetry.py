@@ -8,7 +8,8 @@ import typer
 
 from erlangen.commands.errors import reports_errors
 
-HELP = """The symmetry group of the relation EXPRESSION: which permutations of positions a layer with it keeps.
+HELP = """The symmetry group of the relation EXPRESSION: which permutations of positions a layer with it
+keeps.
 
 EXPRESSION is a relation as written in Python, or a file: a mask (.npy, .csv) or a list of edges `query key`
 (.edges, .txt). D8 means the symmetries of the 8-gon, of order 16.

@@ -22,8 +22,8 @@ TOLERANCE = 1e-9
 class Check:
     """What was measured: the largest error inside the group and the smallest on sampled permutations outside.
 
-    `inside` has one error per generator, `outside` one per sampled permutation that is not in the group; it is
-    empty only for a group that holds all permutations. The evidence is numeric.
+    `inside` has one error per generator, `outside` one per sampled permutation that is not in the group; it
+    is empty only for a group that holds all permutations. The evidence is numeric.
     """
 
     group: Group

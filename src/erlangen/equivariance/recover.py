@@ -34,10 +34,10 @@ class Recovered:
 
     - `neighborhoods`: the relation, from the Jacobian at X = 0 (theorem T1).
     - `relation_group`: Aut of that relation, exact.
-    - `group`: the symmetry group of the layer itself, numeric. Without positional encodings and with one head the
-      two are equal (theorem T2); positions and further heads can make it smaller.
-    - `smallest_kept`, `largest_dropped`: the smallest derivative counted as an edge and the largest counted as none,
-      as fractions of the largest; the wider the gap, the surer the reading.
+    - `group`: the symmetry group of the layer itself, numeric. Without positional encodings and with one
+      head the two are equal (theorem T2); positions and further heads can make it smaller.
+    - `smallest_kept`, `largest_dropped`: the smallest derivative counted as an edge and the largest counted
+      as none, as fractions of the largest; the wider the gap, the surer the reading.
     """
 
     neighborhoods: Neighborhoods
@@ -59,17 +59,18 @@ class Recovered:
 def recover(
     layer: Layer, n: int, *, dim: int | None = None, seed: int = 0, budget: float = 10.0
 ) -> Recovered:
-    """Read relation and symmetry group out of a layer (n, dim) -> (n, anything), knowing nothing of its inside.
+    """Read relation and symmetry group out of a layer (n, dim) -> (n, anything), knowing nothing of its
+    inside.
 
     **The relation.** At X = 0 all scores are equal, so the weights are 1/|N_i| and the Jacobian is
-    (D^-1 A) kron W_V, for any affine Q, K, V with W_V != 0 (theorem T1): its support is the relation. With several
-    heads it is their union; a residual connection or absolute positions can add pairs (i, i), since an output
-    then depends on its own query.
+    (D^-1 A) kron W_V, for any affine Q, K, V with W_V != 0 (theorem T1): its support is the relation. With
+    several heads it is their union; a residual connection or absolute positions can add pairs (i, i), since
+    an output then depends on its own query.
 
     **The group.** Inputs with equal rows are fixed by every permutation, so at each of them the Jacobian and
     the output of an equivariant layer are invariant. Reading both at zero and at random equal rows gives a
-    coloured graph whose automorphisms contain the group; they are then measured on random inputs. The group is right
-    unless all probes and measurements agree by chance: evidence "numeric".
+    coloured graph whose automorphisms contain the group; they are then measured on random inputs. The group
+    is right unless all probes and measurements agree by chance: evidence "numeric".
 
     `dim` is read from `layer.d_model` and similar attributes when left out.
 

@@ -132,7 +132,8 @@ def _lift(vertices: np.ndarray, images: np.ndarray, reduced: Reduced) -> Move:
 
 
 def least_order(generators: list[np.ndarray], size: int) -> int:
-    """A lower bound of the order of the group generated: by Lagrange from its orbits, and by listing elements.
+    """A lower bound of the order of the group generated: by Lagrange from its orbits, and by listing
+    elements.
 
     >>> least_order([np.array([1, 2, 0, 3]), np.array([1, 0, 2, 3])], 4)
     6

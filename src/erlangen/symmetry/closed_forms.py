@@ -77,7 +77,7 @@ def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | Non
 
 
 def _window(back: int, ahead: int, n: int) -> Group:
-    """A band i - ahead .. i + back. Positions that read and are read by all are twins; the rest is rigid up to reversal."""
+    """A band: positions that read all and are read by all are twins, the rest is rigid up to reversal."""
     w = min(back, ahead)
     if back == ahead and (w <= 0 or w >= n - 1):
         return _classes([np.arange(n)], n)
@@ -104,8 +104,8 @@ def _ring(back: int, ahead: int, n: int) -> Group:
     """A band on a circle. Let s = back + ahead + 1 be the number of keys a position reads.
 
     For 2 <= s <= n - 2, two rows share s - 1 keys exactly when they are neighbours on the circle, so an
-    automorphism keeps the circle: a rotation, or, if back = ahead, a reflection. For s = n - 1 the complement is a
-    single offset d, that is gcd(n, d) directed cycles.
+    automorphism keeps the circle: a rotation, or, if back = ahead, a reflection. For s = n - 1 the
+    complement is a single offset d, that is gcd(n, d) directed cycles.
     """
     width = back + ahead + 1
     if width >= n or width == 1:
@@ -149,7 +149,7 @@ def _circles(n: int, offset: int) -> Group:
 
 
 def _global(relation: Global, n: int) -> Group:
-    """Four classes: read by all, reading all, both, neither. If one side is everything, all pairs are related."""
+    """Four classes: read by all, reading all, both, neither; if one side is everything, R is full."""
     read, reads = np.zeros(n, bool), np.zeros(n, bool)
     for flags, positions in ((read, relation.keys), (reads, relation.queries)):
         listed = np.array(positions, np.int64)
@@ -189,7 +189,7 @@ def _members_of(relation: Relation, n: int) -> dict[int, np.ndarray]:
 
 
 def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
-    """Disjoint parts; those of equal length are exchanged, and `inside` says that each is permuted freely as well."""
+    """Disjoint parts: equal ones are exchanged; with `inside` each is permuted freely as well."""
     parts = {length: blocks for length, blocks in parts.items() if blocks.size}
     if 1 in parts and len(parts) == 1:
         return _classes([np.arange(n)], n)

@@ -109,7 +109,8 @@ def keeps(neighborhoods: Neighborhoods, move: Move) -> bool:
 
 
 def all_keep(neighborhoods: Neighborhoods, moves: Sequence[Move]) -> bool:
-    """Whether every one of many permutations is an automorphism: `keeps`, with the small ones checked together.
+    """Whether every one of many permutations is an automorphism: `keeps`, with the small ones checked
+    together.
 
     >>> empty = Neighborhoods.from_edges(4, 4, [])
     >>> all_keep(empty, [swap(np.array([a]), np.array([a + 1])) for a in range(3)])
@@ -162,7 +163,7 @@ _Pieces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _pieces(move: Move, size: int) -> _Pieces:
-    """Maximal intervals on which the permutation is i -> i + c or i -> c - i: starts, stops, lowest image, slope."""
+    """Maximal intervals on which pi is i -> i + c or i -> c - i: starts, stops, lowest image, slope."""
     order = np.argsort(move.points, kind="stable")
     points, images = move.points[order], move.images[order]
     joined = (np.diff(points) == 1) & (np.abs(np.diff(images)) == 1)  # injective, so the slope cannot turn

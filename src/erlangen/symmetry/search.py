@@ -21,8 +21,9 @@ _BATCH = 100_000
 class Part:
     """Isomorphic connected components: `copies` are their aligned vertices, one row for each.
 
-    `generators` permute the places of one row, and `order` is the order of the group they generate; when the search did not finish,
-    `complete` is False and `order` is 1. The whole part has the group (this group) wr S_(number of copies).
+    `generators` permute the places of one row, and `order` is the order of the group they generate; when the
+    search did not finish, `complete` is False and `order` is 1. The whole part has the group (this group) wr
+    S_(number of copies).
     """
 
     copies: np.ndarray
@@ -101,8 +102,8 @@ def _component(
 ) -> _Searched | None:
     """bliss on one component with rows (relation, query, key); None when the time was over before it began.
 
-    Several relations are one graph: a copy of the vertices for each, coloured by its relation, and an arc from
-    each vertex to its next copy.
+    Several relations are one graph: a copy of the vertices for each, coloured by its relation, and an arc
+    from each vertex to its next copy.
     """
     n, span = colors.size, int(colors.max(initial=0)) + 1
     graph = pybliss.Digraph()

@@ -161,7 +161,8 @@ class Product(Shape):
 
 @dataclass(frozen=True)
 class Wreath(Shape):
-    """base wr top: k copies of base, permuted among themselves by top acting on k things. Build it with `wreath`.
+    """base wr top: k copies of base, permuted among themselves by top acting on k things. Build it with
+    `wreath`.
 
     >>> wreath(Symmetric(2), Symmetric(3)).name
     'S2 wr S3'

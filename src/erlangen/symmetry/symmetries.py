@@ -28,16 +28,18 @@ def symmetry(
 ) -> Group:
     """The automorphism group Aut(R) = {pi : (i, j) in R iff (pi i, pi j) in R} on n positions.
 
-    It is the symmetry group of the attention layer with this relation and no positional encoding: f(pi X) = pi f(X) for all X
-    exactly for pi in Aut(R), whatever the weights (W_V != 0). For `PerHead` it is the intersection of
-    the groups of the heads.
+    It is the symmetry group of the attention layer with this relation and no positional encoding: f(pi X) =
+    pi f(X) for all X exactly for pi in Aut(R), whatever the weights (W_V != 0). For `PerHead` it is the
+    intersection of the groups of the heads.
 
-    `n` may be left out where the relation has a size of its own. With `joint=False` queries and keys are permuted apart:
-    pairs (tau, sigma) with (i, j) in R iff (tau i, sigma j) in R; then `keys` may differ from n.
+    `n` may be left out where the relation has a size of its own. With `joint=False` queries and keys are
+    permuted apart: pairs (tau, sigma) with (i, j) in R iff (tau i, sigma j) in R; then `keys` may differ
+    from n.
 
     Families of which theory knows the group are answered for any n at once (evidence "symbolic"); others
-    are computed at n (evidence "exact at n"): twins are merged, colours refined, and bliss searches what remains.
-    A search longer than `budget` seconds is stopped, and the group is then a part of the true one ("at least").
+    are computed at n (evidence "exact at n"): twins are merged, colours refined, and bliss searches what
+    remains. A search longer than `budget` seconds is stopped, and the group is then a part of the true one
+    ("at least").
 
     >>> from erlangen.relations import Blocks, Causal, Full, Prefix, Ring, Window
     >>> print(symmetry(Full(), 5), "|", symmetry(Causal(), 5), "|", symmetry(Ring(1, 1), 8))
@@ -56,7 +58,8 @@ def symmetry(
     budget = _budget(budget)
     if joint and queries != keys:
         raise SizeError(
-            f"one permutation cannot act on {queries} queries and {keys} keys; with joint=False each side has its own"
+            f"one permutation cannot act on {queries} queries and {keys} keys; "
+            "with joint=False each side has its own"
         )
     if len(members) == 1 and isinstance(members[0], Relation):
         known = closed_form(members[0], queries, keys, joint)
@@ -79,9 +82,9 @@ def stack_symmetry(
     """The group of a stack of layers: the intersection of their groups.
 
     **This is not the group of what the stack reaches.** A permutation is a symmetry of a network when every
-    layer keeps it; `reach` says which inputs an output can depend on. Three layers on a ring of six with its two
-    neighbours reach everything, and the relation of everything has all 720 permutations; yet each layer still
-    tells neighbours from others, and the network keeps only the 12 symmetries of the hexagon:
+    layer keeps it; `reach` says which inputs an output can depend on. Three layers on a ring of six with its
+    two neighbours reach everything, and the relation of everything has all 720 permutations; yet each layer
+    still tells neighbours from others, and the network keeps only the 12 symmetries of the hexagon:
 
     >>> from erlangen.relations import Ring
     >>> layer = Ring(lookback=1, lookahead=1)

@@ -28,7 +28,8 @@ class Translations:
 
     - `toeplitz`: R[i + 1, j + 1] = R[i, j] wherever both are positions. It is what "translation
       invariant" can mean for a finite mask; it is not a symmetry of the finite layer.
-    - `core(m)`: the rows i with N_{i+m} = N_i + m. Exactly these rows of a layer are equivariant to the shift by m.
+    - `core(m)`: the rows i with N_{i+m} = N_i + m. Exactly these rows of a layer are equivariant to the
+      shift by m.
     - `prefix`: f(X)[:k] = f(X[:k]) for every k, the property behind a cache of keys and values: no row reads
       beyond itself, and on k positions the relation is the restriction of the one on n.
     - `integers`: the group of the family on all integers where theory gives it: `Z` (translations),
@@ -104,8 +105,8 @@ def translations(relation: Relation | Neighborhoods, n: int | None = None) -> Tr
     >>> print(translations(Window(lookback=2), 8))
     Toeplitz; prefix law holds; rows equivariant to the shift by 1: 5 of 7; on the integers: Z
     >>> print(translations(Window(lookback=1, lookahead=1), 8))
-    Toeplitz; prefix law fails (query 0 reads key 1); rows equivariant to the shift by 1: 5 of 7; on the integers:
-    Z with reversals
+    Toeplitz; prefix law fails (query 0 reads key 1); rows equivariant to the shift by 1: 5 of 7; on the
+    integers: Z with reversals
     """
     bound = _bind(relation, n)
     inner, outer = slice(1, None), slice(None, -1)

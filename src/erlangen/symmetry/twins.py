@@ -1,9 +1,10 @@
 """Twins: points whose exchange is an automorphism. Classes of them are merged before any search.
 
 Searching a clique or a complete bipartite block costs a solver quadratic time or worse, and the answer is
-known: a class of k twins contributes S_k. Points u, v are twins iff the transposition (u v) keeps the relation.
-This is an equivalence, and each class is of one of two kinds: u, v have equal rows and equal columns (kind 1),
-or they have them after every loop is toggled (kind 2: a clique without loops, an independent set with them).
+known: a class of k twins contributes S_k. Points u, v are twins iff the transposition (u v) keeps the
+relation. This is an equivalence, and each class is of one of two kinds: u, v have equal rows and equal
+columns (kind 1), or they have them after every loop is toggled (kind 2: a clique without loops, an
+independent set with them).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Reduced:
     """A relation with twins merged: vertex v stands for the aligned points blocks[v].
 
     `colors` tells vertices apart that no automorphism may exchange; `shapes[v]` is the group inside
-    the block and `moves[v]` generates it, together with permutations that carry parts of the block to one another.
+    the block and `moves[v]` generates it, together with permutations that carry parts of the block to one
+    another.
     """
 
     relations: tuple[Neighborhoods, ...]

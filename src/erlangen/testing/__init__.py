@@ -1,4 +1,4 @@
-"""Assertions for your own tests. Each is imported when first used, so that importing this package is cheap."""
+"""Assertions for your own tests. Each is imported when first used: importing this package is cheap."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
