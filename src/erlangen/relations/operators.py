@@ -53,6 +53,10 @@ class Node(Relation):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles are built anew: a frozen object cannot be filled in afterwards."""
+        return type(self), tuple(getattr(self, name) for name in type(self).__slots__)
+
     def _require(self, site: Site) -> None:
         for operand in self.operands:
             operand._require(site)
