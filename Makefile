@@ -22,5 +22,14 @@ lint: $(STAMP)
 test: lint
 	$(BIN)/pytest
 
+# The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with a build of their own.
+sanitize: $(STAMP)
+	cmake -S . -B build/sanitize -DERLANGEN_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build build/sanitize --parallel
+	LD_PRELOAD="$$($(or $(CXX),c++) -print-file-name=libasan.so) $$($(or $(CXX),c++) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
+	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py
+
 clean:
 	rm -rf .venv build

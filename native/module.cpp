@@ -99,7 +99,7 @@ void* accumulators(const A& x, const Problem& p, std::initializer_list<int64_t> 
   require(has_shape(x, shape), std::string(name) + ": unexpected shape");
   int64_t stride = 1;
   for (size_t d = x.ndim(); d-- > 0;) {
-    require(x.shape(d) <= 1 || x.stride(d) == stride, std::string(name) + ": must be contiguous");
+    require(x.size() == 0 || x.shape(d) <= 1 || x.stride(d) == stride, std::string(name) + ": must be contiguous");
     stride *= static_cast<int64_t>(x.shape(d));
   }
   return const_cast<void*>(static_cast<const void*>(x.data()));
@@ -171,7 +171,7 @@ void set_gradients(Problem& p, const Gradients& g) {
   p.dk = view(fresh(g.dk), p, p.kv_heads, p.keys, p.dim, "dk");
   p.dv = view(fresh(g.dv), p, p.kv_heads, p.keys, p.dim_v, "dv");
   if (g.dbias) {
-    require(p.bias != nullptr, "dbias without a bias");
+    require(p.bias_heads > 0, "dbias without a bias");
     p.dbias = accumulators(*g.dbias, p, {p.bias_heads, std::max<int64_t>(0, p.queries + p.keys - 1)}, "dbias");
   }
 }

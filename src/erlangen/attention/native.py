@@ -34,6 +34,11 @@ def available() -> bool:
     return packing.native is not None
 
 
+def missing() -> str | None:
+    """Why the extension could not be imported, or None."""
+    return packing.missing
+
+
 def _accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
