@@ -9,7 +9,6 @@ Window(lookback=256) | Global(keys=range(0, 1))
 """
 
 from importlib import import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from erlangen import errors
@@ -96,7 +95,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return _version("erlangen")
+        from importlib.metadata import version  # reads the installed metadata: only when asked
+
+        return version("erlangen")
     if name not in _LAZY:
         raise AttributeError(f"module 'erlangen' has no attribute {name!r}")
     source = _LAZY[name]

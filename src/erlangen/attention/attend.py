@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from operator import index
 from typing import Any
 
 import torch
@@ -58,7 +59,9 @@ def attend(
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     lead = q.shape[:-3]
     q4, k4, v4 = (fold(x) for x in (q, k, v))
-    asked = (q4.shape[0], q4.shape[1], q4.shape[2], k4.shape[2], str(q.device), backend)
+    # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep symbols.
+    sizes = [index(size) for size in (q4.shape[0], q4.shape[1], q4.shape[2], k4.shape[2])]
+    asked = (*sizes, str(q.device), backend)
     if torch.compiler.is_compiling():
         chosen, prepared = _decide_once(relation, *asked, return_weights, return_lse)
         bound = None

@@ -96,6 +96,8 @@ class Dilated(Relation):
 
     def _bind(self, site: Site) -> Neighborhoods:
         step, n, rows = sizes.clamp(self.step), site.keys, site.positions.size
+        if step == 1:
+            return Neighborhoods.from_bands(n, np.zeros(rows, np.int64), np.full(rows, n))
         first = site.positions % step
         counts = np.maximum(-((first - n) // step), 0)
         which = np.repeat(np.arange(rows, dtype=np.int64), counts)
