@@ -193,7 +193,7 @@ def _family(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
     """From which n on the verdict no longer changes, and the group from there on.
 
     With p = the wider side of a window: from n = p + 2 on some pair is out of reach, which is what decides
-    transitivity and totality; a symmetric band has exactly its reflection from n = 2 p + 2 on.
+    transitivity and totality; a symmetric band has exactly its reflection from n = 2 p + 1 on.
     """
     match relation:
         case Full() | Identity() | Empty():
@@ -205,7 +205,7 @@ def _family(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
             if wide == 0:
                 return 2, FamilyGroup("S_n", "n!")
             if back == ahead:
-                return 2 * wide + 2, FamilyGroup("Z2", "2")
+                return 2 * wide + 1, FamilyGroup("Z2", "2")
             return wide + 2, FamilyGroup("1", "1") if 0 in (back, ahead) else None
     return _family(relation.T) if isinstance(relation.T, Causal) else None
 
@@ -218,10 +218,11 @@ def _for_every_size(relation: Relation) -> Bias:
     size, group = family
     at = _at(relation.on(size), text, relation)
     # Every index in these certificates is below `size` and every array a word: they say the same beyond.
+    # (A second kind that fits at `size`, such as W_p for a total order, may need another p beyond: left out.)
     lifted = {
         name: replace(proof, size=size, every_size=True)
         for name, proof in at.certificates.items()
-        if name != "symmetry"
+        if name != "symmetry" and name not in at.kinds[1:]
     }
     if "total-order" in lifted and not lifted["total-order"].value:
         inner = lifted["total-order"].data["fails"]
@@ -232,7 +233,15 @@ def _for_every_size(relation: Relation) -> Bias:
     proof = at.certificates.get("symmetry")
     if proof is not None and proof.data["proof"] == "unique-order":
         lifted["symmetry"] = replace(proof, size=size, every_size=True)
-    return replace(at, n=None, symmetry=group, certificates=lifted, evidence="symbolic", from_n=size)
+    return replace(
+        at,
+        n=None,
+        kinds=at.kinds[:1],
+        symmetry=group,
+        certificates=lifted,
+        evidence="symbolic",
+        from_n=size,
+    )
 
 
 def _data_dependent(relation: Relation, data: Any) -> Bias:

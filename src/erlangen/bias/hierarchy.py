@@ -145,7 +145,7 @@ def _reached(upper: Mapping[str, Neighborhoods], lower: Mapping[str, Neighborhoo
         if match is None:
             return None
         settings[name] = match
-    beyond = next((name for name, bound in upper.items() if bound not in lower.values()), None)
+    beyond = next((name for name in reversed(upper) if upper[name] not in lower.values()), None)
     return None if beyond is None else {"proof": "special case", "settings": settings, "strict": beyond}
 
 
@@ -191,7 +191,7 @@ def _mask(n: int) -> Hierarchy:
         return {
             "proof": "inclusion",
             "edges": [bound[upper].num_edges, bound[lower].num_edges],
-            "strict": beyond,
+            "strict": list(beyond),
         }
 
     kinds = {"Full": "full", "Masked": "total-order", "Encoder-Decoder": "bipartite"}

@@ -130,6 +130,6 @@ def told(proof: Certificate) -> str:
     'triple: [3, 1, 0]'
     """
     if not proof.data:
-        return "checked by definition"
+        return "by law, at every size" if proof.every_size else "checked by definition"
     text = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in proof.data.items())
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

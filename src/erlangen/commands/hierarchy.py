@@ -64,12 +64,14 @@ def hierarchy(
 
 def text(shown: Any) -> str:
     """One order, an arrow a line, and the comparison with Table 1."""
+    from erlangen.bias.table1 import TABLE1
+
     lines = [f"{shown.order} (n = {shown.n})"]
     lines += [f"  {edge.upper} > {edge.lower}   {told(edge.certificate)}" for edge in shown.edges]
     agrees = len(shown.table1) - len(shown.disagreements)
     lines.append(f"  Table 1 agrees on {agrees} of {len(shown.table1)} comparable pairs")
     lines += [
-        f"  Table 1 ranks {pair.lower} above {pair.upper}; here it is the other way round"
+        f"  Table 1 ranks {TABLE1[pair.lower].mechanism} above {TABLE1[pair.upper].mechanism}"
         for pair in shown.disagreements
     ]
     return "\n".join(lines)
@@ -85,5 +87,6 @@ def told(proof: Any) -> str:
         return f"{proof['edges'][0]} pairs include {proof['edges'][1]}; beyond: {proof['strict']}"
     if proof["proof"] == "subgroup":
         return f"order {proof['orders'][0]} > {proof['orders'][1]}; beyond: {proof['strict']}"
-    settings = ", ".join(dict.fromkeys(proof["settings"].values()))
-    return f"at {settings}; beyond: {proof['strict']}"
+    settings = list(dict.fromkeys(proof["settings"].values()))
+    told_as = settings[0] if len(settings) == 1 else f"each of {len(settings)} settings"
+    return f"at {told_as}; beyond: {proof['strict']}"
