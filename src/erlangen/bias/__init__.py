@@ -1,8 +1,9 @@
 """Verdicts with evidence: what a relation assumes, certificates to re-check, the hierarchy, the theorems."""
 
+from erlangen.bias import theorems
 from erlangen.bias.certificates import Certificate
 from erlangen.bias.classify import Bias, FamilyGroup, classify
 from erlangen.bias.hierarchy import Hierarchy, hierarchy
 from erlangen.bias.verify import verify
 
-__all__ = ["Bias", "Certificate", "FamilyGroup", "Hierarchy", "classify", "hierarchy", "verify"]
+__all__ = ["Bias", "Certificate", "FamilyGroup", "Hierarchy", "classify", "hierarchy", "theorems", "verify"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from erlangen import nn
+from erlangen.attention.binding import clear_cache
 
 WIDTH = 4
 """Dimension of the vectors in every check; scores stay of order 1, so that no softmax hides an edge."""
@@ -21,6 +22,7 @@ def layer(kind: str, *arguments: Any, seed: int = 0) -> Any:
     >>> layer("SelfAttention").Q.weight.dtype
     torch.float64
     """
+    clear_cache()  # a check must not pass on a relation that an earlier call left bound
     made = getattr(nn, kind)(WIDTH, *arguments).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
