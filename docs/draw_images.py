@@ -4,8 +4,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from erlangen.bias.hierarchy import ORDERS, hierarchy
 from erlangen.relations import Bipartite, Causal, Dilated, Full, Global, Grid, Window
 from erlangen.show.figures import save
+from erlangen.show.hierarchy import save as save_hierarchy
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -29,8 +31,9 @@ def main() -> None:
     """Draw every picture, and keep 64 colours of it so that the files stay small."""
     IMAGES.mkdir(exist_ok=True)
     for name, (bound, title) in PICTURES.items():
-        path = IMAGES / f"{name}.png"
-        save(bound, [path], title)
+        save(bound, [IMAGES / f"{name}.png"], title)
+    save_hierarchy([hierarchy(order) for order in ORDERS], IMAGES / "hierarchy.png")
+    for path in (IMAGES / f"{name}.png" for name in (*PICTURES, "hierarchy")):
         with Image.open(path) as picture:
             picture.convert("RGB").quantize(64).save(path, optimize=True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -281,3 +283,11 @@ def test_numbers_that_are_none_are_not_close():
     trial = Trial()
     trial.close("nan", [float("nan")], [float("nan")])
     assert trial.facts == [("nan", False)]
+
+
+def test_the_page_of_the_documentation_says_what_the_items_say():
+    page = (Path(__file__).parents[2] / "docs" / "theorems.md").read_text(encoding="utf-8")
+    for name, each in ITEMS.items():
+        told = [text.replace("|", "&#124;") for text in (each.paper, each.corrected)]
+        printed = "yes" if each.printed else "no"
+        assert f"| {name} | {told[0]} | {printed} | {told[1]} |" in page
