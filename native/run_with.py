@@ -8,7 +8,8 @@ import pytest
 
 (library,) = Path(sys.argv[1]).glob("_native*.so")
 spec = importlib.util.spec_from_file_location("erlangen._native", library)
-assert spec is not None and spec.loader is not None
+assert spec is not None
+assert spec.loader is not None
 module = importlib.util.module_from_spec(spec)
 sys.modules["erlangen._native"] = module
 spec.loader.exec_module(module)

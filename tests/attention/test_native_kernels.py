@@ -30,7 +30,9 @@ def bind(masks: np.ndarray, index: np.ndarray | None = None) -> Bound:
     return Bound(distinct, index, masks.shape[1], masks.shape[2])
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """From the definition; a row that reads nothing gives zero and -inf."""
     group = q.size(1) // k.size(1)
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -46,7 +48,12 @@ def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None
 
 
 def compare(
-    backend: ModuleType, shape: tuple[int, ...], masks: np.ndarray, index: np.ndarray, dtype: torch.dtype, tol: float,
+    backend: ModuleType,
+    shape: tuple[int, ...],
+    masks: np.ndarray,
+    index: np.ndarray,
+    dtype: torch.dtype,
+    tol: float,
     bias_heads: int = 0,
 ) -> None:
     """Outputs, log-sum-exp and all gradients, the log-sum-exp's own included."""
@@ -57,14 +64,20 @@ def compare(
         return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
 
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    inputs = [draw(batch, heads, queries, dim), draw(batch, kv_heads, keys, dim), draw(batch, kv_heads, keys, dim_v)]
+    inputs = [
+        draw(batch, heads, queries, dim),
+        draw(batch, kv_heads, keys, dim),
+        draw(batch, kv_heads, keys, dim_v),
+    ]
     if bias_heads:
         inputs.append(draw(bias_heads, max(0, queries + keys - 1), dtype=wide))
     inputs = [x.requires_grad_() for x in inputs]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     mask = torch.from_numpy(masks)[torch.from_numpy(np.broadcast_to(index, (batch, heads)).copy())]
 
-    out, lse = backend.attend(*inputs[:3], bind(masks, index), scale=SCALE, bias=inputs[3] if bias_heads else None)
+    out, lse = backend.attend(
+        *inputs[:3], bind(masks, index), scale=SCALE, bias=inputs[3] if bias_heads else None
+    )
     wanted, wanted_lse = reference(*exact[:3], mask, exact[3] if bias_heads else None)
     assert out.dtype == dtype
     assert lse.dtype == wide
@@ -110,7 +123,8 @@ def test_random_relations_and_shapes(backend: ModuleType, problem) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("dtype", "tol"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3), (torch.float64, 1e-12)]
+    ("dtype", "tol"),
+    [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3), (torch.float64, 1e-12)],
 )
 def test_dtypes_on_every_instruction_set(backend: ModuleType, dtype: torch.dtype, tol: float) -> None:
     best = packing.native.instruction_set()
@@ -167,7 +181,7 @@ def test_results_do_not_depend_on_the_number_of_threads(backend: ModuleType) -> 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("which", [0, 1, 2, 3])
 def test_bad_numbers_stay_in_the_rows_that_read_them(backend: ModuleType, poison: float, which: int) -> None:
-    """which: q, k, v or the upstream gradient is spoilt at one position; everything unrelated is untouched."""
+    """which: q, k, v or the upstream gradient is spoilt at one position; all unrelated is untouched."""
     queries, keys, spoilt = 100, 90, 70
     mask = np.random.default_rng(0).random((queries, keys)) < 0.4
     bound, read = bind(mask[None]), torch.from_numpy(mask)
@@ -232,7 +246,9 @@ def test_gradients_with_dropout_are_those_of_the_dropped_weights(backend: Module
     out, _ = backend.attend(*inputs, bound, scale=SCALE, dropout=0.4, seed=9)
     wanted = (plain * factor) @ inputs[2]
     torch.testing.assert_close(out, wanted)
-    for a, b in zip(torch.autograd.grad(out, inputs, grad), torch.autograd.grad(wanted, inputs, grad), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(out, inputs, grad), torch.autograd.grad(wanted, inputs, grad), strict=True
+    ):
         torch.testing.assert_close(a, b)
 
 

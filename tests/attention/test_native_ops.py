@@ -1,4 +1,4 @@
-"""The native kernels as torch operators: autograd, fake tensors, compile, autocast, vmap, and what they refuse."""
+"""The native kernels as torch operators: autograd, fake tensors, compile, autocast, vmap, refusals."""
 
 from __future__ import annotations
 
@@ -99,9 +99,7 @@ def test_autocast_lowers_the_inputs_but_leaves_float64(backend: ModuleType) -> N
 def test_vmap_is_a_larger_batch(backend: ModuleType) -> None:
     bound = bind(20, 20)
     q, k, v = torch.randn(3, 2, 4, 20, 8), torch.randn(2, 4, 20, 8), torch.randn(2, 3, 4, 20, 8)
-    out, lse = torch.vmap(
-        lambda q, v: backend.attend(q, k, v, bound, scale=0.3), in_dims=(0, 1)
-    )(q, v)
+    out, lse = torch.vmap(lambda q, v: backend.attend(q, k, v, bound, scale=0.3), in_dims=(0, 1))(q, v)
     for n in range(3):
         wanted = backend.attend(q[n], k, v[:, n], bound, scale=0.3)
         torch.testing.assert_close((out[n], lse[n]), wanted)
@@ -121,11 +119,16 @@ def test_meta_tensors_have_the_shapes_and_strides_of_real_ones(backend: ModuleTy
 def test_the_index_is_packed_once_and_goes_with_its_binding(backend: ModuleType) -> None:
     bound = bind(20, 20)
     numbers: list[int] = []
-    threads = [threading.Thread(target=lambda: numbers.append(number(backend, bound))) for _ in range(8)]
+
+    def pack(bound: Bound) -> None:
+        numbers.append(number(backend, bound))
+
+    threads = [threading.Thread(target=pack, args=(bound,)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    del thread, threads
     assert len(set(numbers)) == 1
     x = torch.randn(1, 2, 20, 8, requires_grad=True)
     out = backend.attend(x, x, x, bound, scale=1.0)[0]
@@ -167,10 +170,16 @@ def test_the_extension_itself_refuses_bad_indices() -> None:
         return np.array(values, np.int64)
 
     which, words = np.zeros((1, 1), np.int64), np.ones(64, np.uint64)
-    good_tiles = dict(
-        queries=70, keys=70, relations=1, indptr=integers(0, 1, 2), columns=integers(0, 1), pattern=integers(-1, 0),
-        patterns=words & np.uint64(1), which=which,
-    )
+    good_tiles = {
+        "queries": 70,
+        "keys": 70,
+        "relations": 1,
+        "indptr": integers(0, 1, 2),
+        "columns": integers(0, 1),
+        "pattern": integers(-1, 0),
+        "patterns": words & np.uint64(1),
+        "which": which,
+    }
     good_tiles["patterns"] = np.where(np.arange(64) < 6, words, 0).astype(np.uint64)
     packing.native.Tiles(**good_tiles)
     for change, message in (
@@ -193,10 +202,15 @@ def test_the_extension_itself_refuses_bad_indices() -> None:
         with pytest.raises(ValueError, match=message):
             packing.native.Tiles(**(good_tiles | change))
 
-    good_runs = dict(
-        queries=2, keys=5, relations=1, indptr=integers(0, 1, 2), starts=integers(0, 3), stops=integers(5, 4),
-        which=which,
-    )
+    good_runs = {
+        "queries": 2,
+        "keys": 5,
+        "relations": 1,
+        "indptr": integers(0, 1, 2),
+        "starts": integers(0, 3),
+        "stops": integers(5, 4),
+        "which": which,
+    }
     packing.native.Runs(**good_runs)
     for change, message in (
         ({"stops": integers(6, 4)}, "run is out of range"),
@@ -216,10 +230,18 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
     index = packing.packed(number(backend, bound)).forward
     run = getattr(packing.native, f"{name}_forward")
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
-    good = dict(
-        q=q, k=k, v=v, bias=None, out=torch.empty(2, 4, 20, 5), lse=torch.empty(2, 4, 20), scale=1.0, dropout=0.0,
-        seed=0, threads=1,
-    )
+    good = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "bias": None,
+        "out": torch.empty(2, 4, 20, 5),
+        "lse": torch.empty(2, 4, 20),
+        "scale": 1.0,
+        "dropout": 0.0,
+        "seed": 0,
+        "threads": 1,
+    }
     run(index, **good)
     for change, message in (
         ({"q": q[:, :, :19]}, "other lengths"),

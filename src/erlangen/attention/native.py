@@ -5,7 +5,7 @@ Both compute, for query i and head h with N_i the keys it reads,
     lse_i = log sum_{j in N_i} exp(s_ij),   out_i = sum_{j in N_i} exp(s_ij - lse_i) m_ij v_j,
     s_ij = scale q_i . k_j + bias[j - i + queries - 1],
 
-m_ij being 0 or 1 / (1 - dropout), decided by (seed, batch item, head, i, j) alone and alike in both operators.
+m_ij being 0 or 1 / (1 - dropout), decided by (seed, batch item, head, i, j) alone, alike in both operators.
 An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from erlangen.attention import packing
 from erlangen.errors import BackendError, ShapeError
@@ -53,7 +54,8 @@ def _like(x: Tensor, dim: int) -> Tensor:
 
 def _rows(x: Tensor) -> Tensor:
     """x without its graph, its last dimension contiguous."""
-    x = x.detach()
+    if x.requires_grad:
+        x = x.detach()
     return x if x.stride(-1) == 1 or x.size(-1) <= 1 else x.contiguous()
 
 
@@ -62,14 +64,29 @@ def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dbias = (
-        q.new_empty((0,)) if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
-    )
+    dbias = q.new_empty((0,)) if bias is None else bias.new_zeros(bias.shape)
     return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias
 
 
-def _define(name: str) -> Any:
-    """Defines `erlangen::<name>` and its backward operator; returns the former."""
+def _unwatched(*tensors: Tensor) -> bool:
+    """Whether no compiler, transform or mode is watching operators, so that a kernel may be called directly.
+
+    An operator written in Python costs tens of microseconds per call, as much as a whole decoding step.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
+        and all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
+    )
+
+
+def _define(name: str) -> tuple[Any, Any]:
+    """Defines `erlangen::<name>` and its backward operator; returns the former, and a function that calls it.
+
+    The function computes the same without the dispatcher where nobody is watching.
+    """
     _library.define(f"{name}({_ARGUMENTS}) -> (Tensor, Tensor)")
     _library.define(
         f"{name}_backward(Tensor? grad, Tensor? grad_lse, Tensor out, Tensor lse, {_ARGUMENTS})"
@@ -120,7 +137,7 @@ def _define(name: str) -> Any:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, bias, *output)
 
-    def differentiate(ctx, grad, grad_lse):
+    def differentiate(ctx, grad, grad_lse, gradient=gradient):
         if grad is None and grad_lse is None:
             return (None,) * 8
         q, k, v, bias, out, lse = ctx.saved_tensors
@@ -138,17 +155,36 @@ def _define(name: str) -> Any:
         size = (info.batch_size, -1)
         return (out.unflatten(0, size), lse.unflatten(0, size)), (0, 0)
 
+    class Direct(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v, bias, *numbers):
+            output = forward(q, k, v, bias, *numbers)
+            setup_context(ctx, (q, k, v, bias, *numbers), output)
+            return output
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, *grads):
+            return differentiate(ctx, *grads, gradient=backward)
+
+    def call(q, k, v, bias, index, scale, dropout, seed):
+        if not _unwatched(q, k, v) or q.device.type != "cpu":
+            return operator(q, k, v, bias, index, scale, dropout, seed)
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, bias)):
+            return Direct.apply(q, k, v, bias, index, scale, dropout, seed)
+        return forward(q, k, v, bias, index, scale, dropout, seed)
+
     _library.impl(name, forward, "CPU")
     _library.impl(f"{name}_backward", backward, "CPU")
     torch.library.register_fake(operator, fake_forward, lib=_library)
     torch.library.register_fake(gradient, fake_backward, lib=_library)
     torch.library.register_autograd(operator, differentiate, setup_context=setup_context, lib=_library)
     torch.library.register_vmap(operator, vmapped, lib=_library)
-    return operator
+    return operator, call
 
 
-tiles = _define("tiles")
-edges = _define("edges")
+tiles, call_tiles = _define("tiles")
+edges, call_edges = _define("edges")
 
 
 def prepare(
@@ -177,8 +213,8 @@ def prepare(
         raise ShapeError(f"the {q.size(1)} heads of q are not a multiple of the {k.size(1)} heads of k")
     if k.shape[:3] != v.shape[:3] or q.size(0) != k.size(0) or q.size(3) != k.size(3):
         raise ShapeError(
-            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: q and k must agree in batch "
-            "and dim, k and v in batch, heads and length"
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: "
+            "q and k must agree in batch and dim, k and v in batch, heads and length"
         )
     if torch.is_autocast_enabled("cpu"):
         low = torch.get_autocast_dtype("cpu")
@@ -192,7 +228,8 @@ def prepare(
         places = max(0, bound.queries + bound.keys - 1)
         if bias.ndim != 2 or bias.size(0) not in (1, q.size(1)) or bias.size(1) != places:
             raise ShapeError(
-                f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {places}), got {tuple(bias.shape)}"
+                f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {places}), "
+                f"got {tuple(bias.shape)}"
             )
         bias = bias.to(_accumulator(q.dtype))
     return q, k, v, bias

@@ -1,4 +1,4 @@
-"""A bound relation as the native kernels read it: packed once, checked by the extension, kept with the binding."""
+"""A bound relation as the native kernels read it: packed once, checked there, kept with the binding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ except ImportError as error:  # built without a compiler: attention then runs th
 
 
 class Binding(Protocol):
-    """What packing needs of a binding: the distinct neighborhoods, and which one each batch item and head uses."""
+    """The distinct neighborhoods of a call, and which one each batch item and head uses."""
 
     distinct: tuple[Neighborhoods, ...]
     index: np.ndarray
@@ -64,7 +64,7 @@ class PackedTiles:
 
 
 class PackedRuns:
-    """The runs of a binding; those of the transposed relation are made when a gradient first asks for them."""
+    """The runs of a binding; those of the transposed relation are made when a gradient first needs them."""
 
     def __init__(self, bound: Binding) -> None:
         self._distinct = bound.distinct
@@ -98,8 +98,8 @@ def _join(arrays: Sequence[np.ndarray], dtype: Any = np.int64) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(arrays), dtype)
 
 
-# A torch operator takes tensors and numbers, so an index travels as a number. A binding owns its indices; the number
-# is forgotten with it, except where a compiled graph has it inside.
+# A torch operator takes tensors and numbers, so an index travels as a number. A binding owns its indices; the
+# number is forgotten with it, except where a compiled graph has it inside.
 _lock = RLock()
 _numbers = itertools.count(1)
 _alive: WeakValueDictionary[int, PackedTiles | PackedRuns] = WeakValueDictionary()
@@ -125,12 +125,12 @@ def number_of(bound: Binding, kind: type[PackedTiles] | type[PackedRuns]) -> int
 
 
 def pinned_tiles(bound: Binding) -> int:
-    """`number_of` for a compiled graph, which keeps the number: the tiles stay for the life of the process."""
+    """`number_of` for a compiled graph, which keeps the number: the tiles stay as long as the process."""
     return _pin(number_of(bound, PackedTiles))
 
 
 def pinned_runs(bound: Binding) -> int:
-    """`number_of` for a compiled graph, which keeps the number: the runs stay for the life of the process."""
+    """`number_of` for a compiled graph, which keeps the number: the runs stay as long as the process."""
     return _pin(number_of(bound, PackedRuns))
 
 

@@ -31,9 +31,9 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Attention of q (B, H, L, D) to k (B, Hkv, S, D) and v (B, Hkv, S, Dv): the output and the log-sum-exp.
 
-    Tiles of 64 x 64 pairs outside the relation are never touched, full ones need no mask. H must be a multiple of
-    Hkv: query head h reads key head h // (H / Hkv). `bias` (1 or H, L + S - 1) adds bias[h, j - i + L - 1] to the
-    score of query i and key j: its middle place S - 1 is the pair on one diagonal, j = i + S - L.
+    Tiles of 64 x 64 pairs outside the relation are never touched, full ones need no mask. H must be a
+    multiple of Hkv: query head h reads key head h // (H / Hkv). `bias` (1 or H, L + S - 1) adds
+    bias[h, j - i + L - 1] to the score of query i and key j: its place S - 1 is the diagonal j = i + S - L.
 
     >>> import numpy as np, torch
     >>> from erlangen.relations import Causal
@@ -41,11 +41,11 @@ def attend(
     >>> v = torch.eye(3).view(1, 1, 3, 3)
     >>> if available():
     ...     out, lse = attend(torch.zeros(1, 1, 3, 3), v, v, Bound(), scale=1.0)
-    ...     assert torch.allclose(out[0, 0], torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]]))
+    ...     assert torch.allclose(out[0, 0], torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3] * 3]))
     """
     q, k, v, bias = native.prepare(q, k, v, bound, bias)
     if torch.compiler.is_compiling():
         index = packing.pinned_tiles(bound)
     else:
         index = packing.number_of(bound, packing.PackedTiles)
-    return native.tiles(q, k, v, bias, index, scale, dropout, seed)
+    return native.call_tiles(q, k, v, bias, index, scale, dropout, seed)
