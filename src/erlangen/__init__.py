@@ -39,26 +39,41 @@ from erlangen.relations import (
 )
 
 if TYPE_CHECKING:
-    from erlangen import attention, integrations, nn
+    from erlangen import attention, bias, equivariance, integrations, nn, testing
     from erlangen.attention import Plan, attend, plan
+    from erlangen.audit import audit
+    from erlangen.bias import Bias, classify, hierarchy
     from erlangen.nn import Attention, GraphLayer, KVCache
+    from erlangen.symmetry import Group, stack_symmetry, symmetry, translations
 
 # name -> module it is imported from when first used; None marks a submodule.
 _LAZY = {
     "Attention": "erlangen.nn",
+    "Bias": "erlangen.bias",
     "GraphLayer": "erlangen.nn",
+    "Group": "erlangen.symmetry",
     "KVCache": "erlangen.nn",
     "Plan": "erlangen.attention",
     "attend": "erlangen.attention",
+    "classify": "erlangen.bias",
+    "hierarchy": "erlangen.bias",
+    "stack_symmetry": "erlangen.symmetry",
+    "translations": "erlangen.symmetry",
     "plan": "erlangen.attention",
     "attention": None,
+    "audit": None,
+    "bias": None,
+    "equivariance": None,
     "integrations": None,
     "nn": None,
+    "symmetry": None,
+    "testing": None,
 }
 
 __all__ = [
     "Attention",
     "Batch",
+    "Bias",
     "Bipartite",
     "Blocks",
     "Causal",
@@ -71,6 +86,7 @@ __all__ = [
     "Graph",
     "GraphLayer",
     "Grid",
+    "Group",
     "Identity",
     "KVCache",
     "Nearest",
@@ -86,10 +102,19 @@ __all__ = [
     "Window",
     "attend",
     "attention",
+    "audit",
+    "bias",
+    "classify",
+    "equivariance",
     "errors",
+    "hierarchy",
     "integrations",
     "nn",
     "plan",
+    "stack_symmetry",
+    "symmetry",
+    "testing",
+    "translations",
 ]
 
 

@@ -1,7 +1,10 @@
 """The symmetry group of a relation, exactly: what a layer with this relation is equivariant to."""
 
+from erlangen.callable_module import make_callable
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.symmetries import stack_symmetry, symmetry
 from erlangen.symmetry.translations import Translations, translations
 
 __all__ = ["Group", "Translations", "stack_symmetry", "symmetry", "translations"]
+
+make_callable(__name__)
