@@ -46,7 +46,7 @@ class Dense(nn.Module):
 masks = st.integers(1, 5).flatmap(lambda n: arrays(bool, (n, n)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(masks, st.integers(0, 10**6))
 def test_any_relation_any_weights(mask, seed):
     found = recover(Dense(mask, 4, seed), len(mask))

@@ -8,6 +8,7 @@ from math import factorial
 import numpy as np
 import pytest
 
+from erlangen.errors import ErlangenError
 from erlangen.relations import (
     Bipartite,
     Blocks,
@@ -25,7 +26,7 @@ from erlangen.relations import (
     Ring,
     Window,
 )
-from erlangen.symmetry import symmetry
+from erlangen.symmetry import closed_forms, stack_symmetry, symmetry
 from erlangen.symmetry.automorphisms import automorphisms as computed
 from erlangen.symmetry.moves import keeps
 from symmetry_brute import automorphisms, every_permutation
@@ -154,3 +155,17 @@ def test_heads_of_known_families():
     assert symmetry(PerHead([Ring(1, 1), Ring(1, 0)]), 7).name == "C7"
     assert symmetry(PerHead([Full(), Blocks(2)]), 6).name == "S2 wr S3"
     assert symmetry(PerHead([Full(), Identity(), Full() - Identity()]), 5).name == "S5"
+
+
+def test_known_members_of_a_family_need_no_search():
+    n = 1_000_000
+    assert symmetry(PerHead([Full(), Full(), Identity()]), n).name == "S1000000"
+    assert symmetry(PerHead([Full(), Causal()]), n).trivial
+    assert symmetry(PerHead([Full(), Ring(2, 2)]), n).name == "D1000000"
+    assert stack_symmetry([Ring(1, 1), Full(), Ring(1, 1)], n).evidence == "symbolic"
+
+
+def test_a_wrong_closed_form_is_refused(monkeypatch):
+    monkeypatch.setattr(closed_forms, "_joint", lambda relation, n: closed_forms._classes([np.arange(n)], n))
+    with pytest.raises(ErlangenError, match="not an automorphism"):
+        symmetry(Causal(), 5)

@@ -90,11 +90,23 @@ def test_a_running_search_stops_at_the_deadline(monkeypatch):
     assert all(keeps(bound, Move.of(generator)) for generator in part.generators)
 
 
-def test_a_search_that_takes_long_really_stops():
-    bound = latin(6)  # 4096 points; a full search takes many times the budget
-    started = time.monotonic()
-    (part,) = search([bound], np.zeros(bound.queries, np.int64), deadline=started + 0.05)
+def test_a_search_that_takes_long_really_stops(monkeypatch):
+    bound = latin(5)  # 1024 points and 96,000 edges: begun, and far from finished in this time
+    monkeypatch.setattr(search_module, "_EDGES_PER_SECOND", 10**9)
+    (part,) = search([bound], np.zeros(bound.queries, np.int64), deadline=time.monotonic() + 0.05)
     assert not part.complete
+
+
+def test_a_graph_too_large_for_the_budget_is_not_begun(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("begun")
+
+    monkeypatch.setattr(search_module, "_component", refuse)
+    bound = latin(4)
+    (part,) = search([bound], np.zeros(bound.queries, np.int64), deadline=time.monotonic() + 1e-3)
+    assert not part.complete
+    with pytest.raises(AssertionError, match="begun"):
+        search([bound], np.zeros(bound.queries, np.int64), deadline=time.monotonic() + 60)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def automorphisms(
     C4, order 4
     """
     deadline = time.monotonic() + budget
-    refined, count, _ = refine(relations, colors)
+    refined, count, stable = refine(relations, colors)
     shape, moves, parts = TRIVIAL, [], []
     if count < colors.size:
         reduced = reduce(relations, refined)
-        parts = _search(reduced, deadline)
+        parts = _search(reduced, stable, deadline)
         shape, moves = _assemble(reduced, parts)
     complete = all(part.complete for part in parts)
     if not complete:
@@ -75,9 +75,11 @@ def require_automorphisms(
         raise ErlangenError("a computed generator is not an automorphism; this is a defect of erlangen")
 
 
-def _search(reduced: Reduced, deadline: float) -> list[Part]:
+def _search(reduced: Reduced, stable: bool, deadline: float) -> list[Part]:
     """The group on the merged vertices, by isomorphic components of what refinement could not tell apart."""
-    colors, count, stable = refine(reduced.relations, reduced.colors)
+    colors, count = reduced.colors, int(reduced.colors.max(initial=-1)) + 1
+    if any(reduced.moves):  # merging twins leaves fewer points to tell apart
+        colors, count, stable = refine(reduced.relations, colors)
     if count == colors.size:
         return []
     active = np.arange(colors.size)

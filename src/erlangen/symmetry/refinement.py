@@ -13,7 +13,9 @@ import numpy as np
 from erlangen.relations.neighborhoods import Neighborhoods
 
 _ROUNDS = 24
-"""A long path needs about n / 2 rounds; bliss refines such graphs faster than whole passes do."""
+_HOPEFUL = 6
+"""A long path needs about n / 2 rounds; bliss refines such graphs faster than whole passes do. After
+`_HOPEFUL` rounds, refinement goes on only while it is on the way to end within about `_ROUNDS` more."""
 
 
 def mix(values: np.ndarray, salt: int) -> np.ndarray:
@@ -50,7 +52,7 @@ def refine(relations: Sequence[Neighborhoods], colors: np.ndarray) -> tuple[np.n
     """
     colors, count = compress(colors)
     n = colors.size
-    for _ in range(_ROUNDS):
+    for done in range(_ROUNDS):
         if count == n:
             return colors, count, True
         signature = mix(colors, 0)
@@ -63,7 +65,10 @@ def refine(relations: Sequence[Neighborhoods], colors: np.ndarray) -> tuple[np.n
         colors, refined = compress(colors * distinct + signature)
         if refined == count:
             return colors, count, True
+        slow = (refined - count) * _ROUNDS < n - refined
         count = refined
+        if slow and done >= _HOPEFUL:
+            break
     return colors, count, False
 
 

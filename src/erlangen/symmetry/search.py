@@ -12,8 +12,9 @@ import pybliss
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.symmetry.components import components
 
-_MAX_EDGES = 20_000_000
-"""Beyond this many edges the graph would not fit comfortably into memory."""
+_EDGES_PER_SECOND = 500_000
+"""A graph with more edges than this for each second left is not begun: bliss looks at the clock only between
+nodes of its search tree, and each node may take a pass over all edges."""
 _BATCH = 100_000
 
 
@@ -46,7 +47,8 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
     """
     n = colors.size
     sparse = [~relation if relation.density > 0.5 else relation for relation in relations]
-    if sum(relation.num_edges for relation in sparse) + (len(relations) - 1) * n > _MAX_EDGES:
+    affordable = _EDGES_PER_SECOND * (deadline - time.monotonic())
+    if sum(relation.num_edges for relation in sparse) + (len(relations) - 1) * n > affordable:
         return [Part(np.arange(n)[None, :], [], 1, complete=False)]
     edges = np.concatenate(
         [np.insert(relation.edges(), 0, index, axis=1) for index, relation in enumerate(sparse)]
@@ -62,13 +64,12 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
     local = np.stack([edges[:, 0], place[edges[:, 1]], place[edges[:, 2]]], axis=1)
     found: dict[tuple[bytes, bytes], list[tuple[np.ndarray, list[np.ndarray], int]]] = {}
     parts: list[Part] = []
+    several = int((_lengths(vertex_cuts, n) > 1).sum()) > 1
     for vertices in np.split(order, vertex_cuts):
         if vertices.size == 1:
             continue  # alone with its colour: others like it were merged as twins
         low, high = np.searchsorted(owner, [label[vertices[0]], label[vertices[0]] + 1])
-        searched = _component(
-            local[low:high], colors[vertices], len(relations), deadline, several=vertex_cuts.size > 0
-        )
+        searched = _component(local[low:high], colors[vertices], len(relations), deadline, several=several)
         if searched is None:
             parts.append(Part(vertices[None, :], [], 1, complete=False))
         elif searched.stopped:

@@ -16,6 +16,7 @@ from erlangen.relations.relation import Relation
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
+from erlangen.symmetry.shapes import Symmetric
 
 
 def symmetry(
@@ -55,22 +56,7 @@ def symmetry(
     """
     members = _members(relation)
     queries, keys = _sizes(relation, members, n, keys)
-    budget = _budget(budget)
-    if joint and queries != keys:
-        raise SizeError(
-            f"one permutation cannot act on {queries} queries and {keys} keys; "
-            "with joint=False each side has its own"
-        )
-    if len(members) == 1 and isinstance(members[0], Relation):
-        known = closed_form(members[0], queries, keys, joint)
-        if known is not None:
-            return known
-    bound = [m if isinstance(m, Neighborhoods) else m.on(queries, keys) for m in members]
-    distinct = tuple(dict.fromkeys(bound))
-    if joint:
-        return automorphisms(distinct, np.zeros(queries, np.int64), budget)
-    side = np.repeat(np.array([0, 1]), [queries, keys])
-    return automorphisms([_side_by_side(b) for b in distinct], side, budget, (queries, keys))
+    return _common(members, queries, keys, joint, _budget(budget))
 
 
 def stack_symmetry(
@@ -97,16 +83,36 @@ def stack_symmetry(
     if not listed:
         raise ParameterError("stack_symmetry(layers) takes at least one layer, got none")
     members = [member for layer in listed for member in _members(layer)]
-    if len(set(members)) == 1:
-        return symmetry(members[0], n, budget=budget)
-    sized = {_sizes(member, [member], n, None) for member in members}
-    if len(sized) > 1 or len(set(next(iter(sized)))) > 1:
+    queries, keys = _sizes(list(listed), members, n, None)
+    return _common(members, queries, keys, True, _budget(budget))
+
+
+def _common(
+    members: Sequence[Relation | Neighborhoods], queries: int, keys: int, joint: bool, budget: float
+) -> Group:
+    """The permutations that keep every member."""
+    if joint and queries != keys:
         raise SizeError(
-            f"the layers of a stack act on one set of positions; these have sizes {sorted(sized)}"
+            f"one permutation cannot act on {queries} queries and {keys} keys; "
+            "with joint=False each side has its own"
         )
-    size = sized.pop()[0]
-    bound = dict.fromkeys(m if isinstance(m, Neighborhoods) else m.on(size) for m in members)
-    return automorphisms(tuple(bound), np.zeros(size, np.int64), _budget(budget))
+    known = {
+        member: closed_form(member, queries, keys, joint) if isinstance(member, Relation) else None
+        for member in members
+    }
+    for group in known.values():
+        if group is not None and group.trivial:
+            return group  # the intersection with anything is trivial
+    # A member that every permutation keeps restricts nothing.
+    everything = [m for m, group in known.items() if joint and group and group.shape == Symmetric(queries)]
+    restricting = [member for member in known if member not in everything] or everything[:1]
+    if len(restricting) == 1 and (alone := known[restricting[0]]) is not None:
+        return alone
+    bound = dict.fromkeys(m if isinstance(m, Neighborhoods) else m.on(queries, keys) for m in restricting)
+    if joint:
+        return automorphisms(tuple(bound), np.zeros(queries, np.int64), budget)
+    side = np.repeat(np.array([0, 1]), [queries, keys])
+    return automorphisms([_side_by_side(b) for b in bound], side, budget, (queries, keys))
 
 
 def _members(relation: Any) -> Sequence[Relation | Neighborhoods]:
