@@ -195,6 +195,14 @@ def test_what_is_no_certificate_is_rejected(record):
         Certificate.from_dict(record)
 
 
+@pytest.mark.parametrize("huge", [10**30, -(10**30), 2**62])
+def test_numbers_beyond_any_size_are_rejected(huge):
+    for data in ([huge, 0, 1], {"progressions": [[0, huge, 3]]}, {"progressions": [[huge, 1, 3]]}):
+        assert not verify(Certificate("acyclic", True, {"order": data}, 3), Causal().on(3))
+    assert not verify(Certificate("symmetric", False, {"present": [huge, 0]}, 3), Causal().on(3))
+    assert not verify(Certificate("total", True, {}, -3), Causal())
+
+
 def test_unknown_claims_are_rejected():
     assert not verify(Certificate("beautiful", True, {}, 3), Causal().on(3))
 

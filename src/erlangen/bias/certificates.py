@@ -20,6 +20,10 @@ WORDS = {
 """Arrays that are the same sentence at every n: 0..n-1, n-1..0, -1..n-2, and n zeros."""
 
 
+_LARGEST = 2**40
+"""No number in an array is larger; beyond, arithmetic on arrays could overflow."""
+
+
 def encode(array: np.ndarray, n: int) -> Any:
     """An integer array as JSON: a word of `WORDS`, a list, or progressions [start, step, count] if shorter.
 
@@ -64,14 +68,18 @@ def decode(value: Any, n: int) -> np.ndarray:
         and isinstance(value["progressions"], list)
     ):
         pieces = value["progressions"]
-        if all(isinstance(p, list) and len(p) == 3 and all(type(x) is int for x in p) for p in pieces):
+        if all(isinstance(p, list) and len(p) == 3 and all(_small(x) for x in p) for p in pieces):
             if sum(abs(count) for _, _, count in pieces) > n or any(count < 1 for _, _, count in pieces):
                 raise DataError(f"the progressions of a certificate describe more than {n} numbers")
             parts = [start + step * np.arange(count, dtype=np.int64) for start, step, count in pieces]
             return np.concatenate([np.empty(0, np.int64), *parts])
-    if isinstance(value, list) and all(type(x) is int for x in value) and len(value) <= n:
+    if isinstance(value, list) and all(map(_small, value)) and len(value) <= n:
         return np.array(value, np.int64)
     raise DataError(f"expected at most {n} integers in a certificate, got {str(value)[:80]}")
+
+
+def _small(number: Any) -> bool:
+    return type(number) is int and abs(number) <= _LARGEST
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,10 @@ class Bias:
     - `certificates`: name -> `Certificate`, for every decided property, kind, and the symmetry.
     - `symmetry`: the `Group` at n, or a `FamilyGroup` for every n.
     - `evidence`: `exact at n`, or `symbolic` when the verdict is for every n >= `from_n`.
+
+    >>> from erlangen.relations import Window
+    >>> print(classify(Window(lookback=2), 8))
+    Window(lookback=2): previous, p = 2; symmetry 1, order 1 (n = 8, exact at n)
     """
 
     relation: str
@@ -65,6 +69,13 @@ class Bias:
     certificates: dict[str, Certificate] = field(repr=False)
     evidence: str
     from_n: int | None = None
+
+    def __str__(self) -> str:
+        where = f"n = {self.n}" if self.n is not None else f"every n >= {self.from_n or 0}"
+        width = "" if self.p is None else f", p = {self.p}"
+        kind = "not decided" if self.kind is None else f"{self.kind}{width}"
+        group = "not decided" if self.symmetry is None else str(self.symmetry)
+        return f"{self.relation}: {kind}; symmetry {group} ({where}, {self.evidence})"
 
     @property
     def properties(self) -> dict[str, bool | None]:

@@ -145,7 +145,7 @@ def _reached(upper: Mapping[str, Neighborhoods], lower: Mapping[str, Neighborhoo
         if match is None:
             return None
         settings[name] = match
-    beyond = next((name for name in reversed(upper) if upper[name] not in lower.values()), None)
+    beyond = next((name for name in reversed(list(upper)) if upper[name] not in lower.values()), None)
     return None if beyond is None else {"proof": "special case", "settings": settings, "strict": beyond}
 
 

@@ -8,7 +8,15 @@ import numpy as np
 
 from erlangen.bias import properties
 from erlangen.bias.certificates import Certificate, encode
-from erlangen.bias.ranges import extreme, first_beyond, first_edge, first_missing, loops, run_rows
+from erlangen.bias.ranges import (
+    extreme,
+    first_beyond,
+    first_edge,
+    first_missing,
+    loops,
+    positions_read,
+    run_rows,
+)
 from erlangen.bias.search import ranks, topological, without_loops
 from erlangen.relations import Neighborhoods
 
@@ -129,10 +137,7 @@ def bipartite(bound: Neighborhoods) -> Certificate:
     if bound.num_edges == 0:
         return refuse(empty=True)
     reads = bound.degrees > 0
-    change = np.zeros(n + 1, np.int64)
-    np.add.at(change, bound.starts, 1)
-    np.add.at(change, bound.stops, -1)
-    is_read = np.cumsum(change[:-1]) > 0
+    is_read = positions_read(bound)
     idle, both = np.flatnonzero(~reads & ~is_read), np.flatnonzero(reads & is_read)
     if idle.size:
         return refuse(idle=int(idle[0]))

@@ -48,6 +48,18 @@ def loops(n: int) -> Neighborhoods:
     return Neighborhoods.from_bands(n, at, at + 1)
 
 
+def positions_read(bound: Neighborhoods) -> np.ndarray:
+    """Which keys some query reads, as booleans.
+
+    >>> positions_read(Neighborhoods.from_edges(2, 3, [(0, 2), (1, 2)]))
+    array([False, False,  True])
+    """
+    change = np.zeros(bound.keys + 1, np.int64)
+    np.add.at(change, bound.starts, 1)
+    np.add.at(change, bound.stops, -1)
+    return np.cumsum(change[:-1]) > 0
+
+
 def first_edge(bound: Neighborhoods) -> tuple[int, int]:
     """The first pair (query, key) of a relation that has one.
 

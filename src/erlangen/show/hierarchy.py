@@ -62,7 +62,7 @@ def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
         for index, label in enumerate(sorted(wish, key=lambda label: wish[label])):
             x[label] = center + ACROSS * (index - (len(wish) - 1) / 2)
     middle = (min(x.values()) + max(x.values())) / 2
-    return {label: (x[label] - middle, -DOWN * level[label]) for label in x}
+    return {label: (x[label] - middle, 0.0 - DOWN * level[label]) for label in x}
 
 
 def figure(orders: Sequence[Hierarchy]) -> Figure:
