@@ -1,4 +1,4 @@
-"""Small hand-written transformers for the audit's tests: any relation for each layer and head, in many styles."""
+"""Small hand-written transformers for the audit's tests: any relation for each head, in many styles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 STYLES = (
-    "masked_fill", "where", "minus_inf", "minus_1e9", "finfo_min", "einsum", "softmax_method", "softmax_module",
-    "folded_heads", "baddbmm", "keys_first", "in_place", "after_softmax", "sdpa_bool", "sdpa_float", "mha",
-    "max_subtracted", "softcap", "sinks",
+    "masked_fill", "where", "minus_inf", "minus_1e9", "finfo_min", "einsum", "softmax_method",
+    "softmax_module", "folded_heads", "baddbmm", "keys_first", "in_place", "after_softmax",
+    "sdpa_bool", "sdpa_float", "mha", "max_subtracted", "softcap", "sinks",
 )  # fmt: skip
 
 
@@ -37,8 +37,9 @@ class Attention(nn.Module):
             weight, bias = self.qkv.weight, self.qkv.bias
             blocked = ~masks.expand(batch, h, n, n).reshape(batch * h, n, n)
             out, _ = F.multi_head_attention_forward(
-                x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1), dim, h, weight, bias, None, None, False,
-                0.0, self.out.weight, self.out.bias, self.training, attn_mask=blocked, need_weights=False,
+                x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1), dim, h, weight, bias, None, None,
+                False, 0.0, self.out.weight, self.out.bias, self.training,
+                attn_mask=blocked, need_weights=False,
             )  # fmt: skip
             return out.transpose(0, 1)
         q, k, v = self.qkv(x).view(batch, n, 3, h, d).permute(2, 0, 3, 1, 4)
@@ -119,7 +120,9 @@ class Block(nn.Module):
 class Stack(nn.Module):
     """Blocks with one relation for each layer and head: `masks[layer][head]` is an (n, n) boolean matrix."""
 
-    def __init__(self, masks: Sequence[Sequence[np.ndarray]], style: str = "masked_fill", dim: int = 16) -> None:
+    def __init__(
+        self, masks: Sequence[Sequence[np.ndarray]], style: str = "masked_fill", dim: int = 16
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.ModuleList(

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from audit_models import Stack, stack, vectors
 from torch import nn
 from torch.nn import functional as F
 
 import erlangen as er
+from audit_models import Stack, stack, vectors
 from erlangen.audit import audit
 
 N = 8
@@ -28,7 +28,13 @@ def test_a_future_leak_in_one_head_of_one_layer():
     report = audit(stack([[CAUSAL, CAUSAL], [CAUSAL, leaky]], N), vectors(N), CAUSAL)
     assert report.verdict == "violated"
     first = report.counterexamples[0]
-    assert (first.module, first.head, first.query, first.key, first.extra) == ("layers.1.attention", 1, 2, 5, True)
+    assert (first.module, first.head, first.query, first.key, first.extra) == (
+        "layers.1.attention",
+        1,
+        2,
+        5,
+        True,
+    )
     assert "extra edge (2, 5)" in str(first)
     assert report.flow is not None
     assert report.flow.counterexample is not None
@@ -65,7 +71,7 @@ def test_documents_crossed(crossed):
 
 
 class Padded(nn.Module):
-    """Reads token ids and an attention mask; `reads_padding` forgets the mask, `only_training` in training mode."""
+    """Reads token ids and a mask; `reads_padding` forgets the mask, `only_training` in training mode."""
 
     def __init__(self, reads_padding: bool = False, only_training: bool = False) -> None:
         super().__init__()
@@ -86,7 +92,10 @@ class Padded(nn.Module):
 def padded_inputs():
     mask = torch.ones(2, N, dtype=torch.long)
     mask[1, 5:] = 0
-    return {"input_ids": torch.randint(0, 20, (2, N), generator=torch.Generator().manual_seed(0)), "attention_mask": mask}
+    return {
+        "input_ids": torch.randint(0, 20, (2, N), generator=torch.Generator().manual_seed(0)),
+        "attention_mask": mask,
+    }
 
 
 def test_padding_read_is_caught_with_and_without_an_expectation():

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 import torch
-from audit_models import stack, vectors
 from torch import nn
 from torch.nn import functional as F
 
 import erlangen as er
+from audit_models import stack, vectors
 from erlangen.audit import audit, flow
 from erlangen.audit.capture.session import Session
 from erlangen.audit.inputs import Inputs
@@ -84,10 +84,8 @@ def test_everything_is_put_back_after_an_exception(fail_at):
     model = noisy()
     model.fail_at = fail_at
     modes, state, before = [m.training for m in model.modules()], torch.get_rng_state(), functions()
-    try:
+    with pytest.raises((ValueError, DataError), match="broken on purpose"):
         audit(model, vectors(6), er.Causal())
-    except (ValueError, DataError) as error:
-        assert "broken on purpose" in str(error)
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
     assert hooks(model) == 0
@@ -135,7 +133,9 @@ def test_a_probe_that_fails_is_unexplained_and_the_model_runs_on():
     with session:
         out = model(vectors(6))
     assert out.shape == (2, 6, 16)
-    assert [(one.module, one.reason) for one in session.unexplained] == [("layers.0.attention", "RuntimeError: no probe")]
+    assert [(one.module, one.reason) for one in session.unexplained] == [
+        ("layers.0.attention", "RuntimeError: no probe")
+    ]
 
 
 def test_the_checks_reject():

@@ -2,11 +2,11 @@
 
 import numpy as np
 import torch
-from audit_models import STYLES, Stack, vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import erlangen as er
+from audit_models import STYLES, Stack, vectors
 from erlangen.audit import audit
 from erlangen.audit.expect import expected_of
 from erlangen.relations import FromMask
@@ -23,9 +23,13 @@ def test_every_flip_is_caught(data):
     masks = []
     for _ in range(layers):
         drawn = [np.array(data.draw(bits)).reshape(N, N) for _ in range(heads)]
-        masks.append([mask | np.eye(N, dtype=bool) for mask in drawn])  # no empty rows: they are a fault apart
+        masks.append(
+            [mask | np.eye(N, dtype=bool) for mask in drawn]
+        )  # no empty rows: they are a fault apart
     expect = {
-        f"layers.{layer}.attention": er.PerHead([FromMask(mask) for mask in row]) if heads > 1 else FromMask(row[0])
+        f"layers.{layer}.attention": er.PerHead([FromMask(mask) for mask in row])
+        if heads > 1
+        else FromMask(row[0])
         for layer, row in enumerate(masks)
     }
     style = data.draw(st.sampled_from(EXACT))

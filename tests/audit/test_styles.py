@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from audit_models import STYLES, stack, vectors
 
 import erlangen as er
+from audit_models import STYLES, stack, vectors
 from erlangen.audit import audit
 
 RELATIONS = [er.Causal(), er.Window(lookback=2), er.Full(), er.Window(lookback=1, lookahead=1)]

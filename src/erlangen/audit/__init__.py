@@ -1,7 +1,7 @@
 """Audit any PyTorch model: which relation does each attention call really compute?
 
-The package is callable: `erlangen.audit(model, inputs)` is `erlangen.audit.api.audit(model, inputs)`. torch is
-imported when it is first used.
+The package is callable: `erlangen.audit(model, inputs)` is `erlangen.audit.api.audit(model, inputs)`.
+torch is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class Counterexample:
         head = "" if self.head is None else f", head {self.head}"
         where = "" if self.where == "given" else f" ({self.where})"
         edge = f"{'extra' if self.extra else 'missing'} edge ({self.query}, {self.key})"
-        return f"{self.module or 'the model'}{head}{where}: expected {self.expected}, measured {self.measured}; {edge}"
+        name = self.module or "the model"
+        return f"{name}{head}{where}: expected {self.expected}, measured {self.measured}; {edge}"
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -58,8 +59,8 @@ def check_expectation(expect: Any) -> None:
     >>> check_expectation("causal")
     Traceback (most recent call last):
     ...
-    erlangen.errors.ParameterError: expect must be a relation, a mapping from module-name patterns to relations,
-    or a callable; got 'causal'
+    erlangen.errors.ParameterError: expect must be a relation, a mapping from module-name patterns to
+    relations, or a callable; got 'causal'
     """
     if expect is None or isinstance(expect, Expected):
         return

@@ -56,8 +56,8 @@ class Inputs:
         if isinstance(value, tuple):
             return cls(value)
         raise DataError(
-            f"inputs must be a tensor, a tuple of arguments, a mapping of keyword arguments, an Inputs, or a list "
-            f"of these; got {type(value).__name__}"
+            "inputs must be a tensor, a tuple of arguments, a mapping of keyword arguments, an Inputs, or a "
+            f"list of these; got {type(value).__name__}"
         )
 
     @classmethod
@@ -197,12 +197,13 @@ def with_content(inputs: Inputs, content: Content, tensor: torch.Tensor) -> Inpu
 
 
 def real_positions(model: nn.Module, inputs: Inputs, content: Content) -> np.ndarray | None:
-    """Which positions of each item are real, shape (batch, length); None when nothing is marked as padding."""
+    """Which positions of each item are real, shape (batch, length); None when no padding is marked."""
     named = inputs.named(model)
     for mask, (about, real) in PADDING_MASKS.items():
         value = named.get(mask)
-        fits = isinstance(value, torch.Tensor) and tuple(value.shape) == (content.batch, content.length)
-        if fits and content.name in about:
+        if not isinstance(value, torch.Tensor) or content.name not in about:
+            continue
+        if tuple(value.shape) == (content.batch, content.length):
             array = value.detach().cpu().numpy()
             if np.issubdtype(array.dtype, np.floating):
                 return array > -1e4 if real == 0 else array > 0

@@ -21,7 +21,9 @@ def limits(
     longest = max((content.length for content in contents), default=0)
     for name, size in _configured_windows(getattr(model, "config", None)):
         if longest and longest <= size:
-            found.append(f"the sequence ({longest}) is not longer than {name} = {size}: its window cannot be seen")
+            found.append(
+                f"the sequence ({longest}) is not longer than {name} = {size}: its window cannot be seen"
+            )
     for call in calls:
         window = call.expected
         if isinstance(window, Window) and call.keys <= window.lookback + 1 and window.lookahead == 0:

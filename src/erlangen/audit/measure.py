@@ -106,7 +106,7 @@ class _Collector:
                 probe.support,
                 probe.nan_rows,
                 call.fingerprints,
-            )  # fmt: skip
+            )
         )
 
 
@@ -115,7 +115,8 @@ def observe(
 ) -> Pass:
     """Run the model once under observation, from the given random state.
 
-    Passes that share `known` probe equal masks once.
+    Passes that share `known` probe equal masks once. A model that fails under observation though it runs
+    without leaves one unexplained call and no output.
 
     >>> causal = nn.Transformer.generate_square_subsequent_mask(3)
     >>> layer, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.zeros(1, 3, 4)
@@ -126,8 +127,14 @@ def observe(
     collector = _Collector({} if known is None else known)
     session = Session(unwrapped(model), collector, batch)
     random.set()
-    with torch.no_grad(), session:
-        output = inputs.run(unwrapped(model))
+    try:
+        with torch.no_grad(), session:
+            output = inputs.run(unwrapped(model))
+    except Exception as error:
+        random.set()
+        inputs.run(model)  # an input that fails anyway fails here, with its own error
+        reason = f"it fails under observation: {type(error).__name__}: {str(error).splitlines()[0]}"
+        return Pass(inputs, None, [], [Unexplained("", reason)], seen=1)
     unexplained = session.unexplained + session.unfinished()
     seen = session.seen + len(session.unfinished())
     return Pass(inputs, output, collector.calls, unexplained, seen, session.other_softmaxes)

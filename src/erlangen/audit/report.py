@@ -63,7 +63,7 @@ class Report:
     data_dependent: dict[str, str]
     """Module name -> what its relation depends on, for relations that vary with the data."""
     unchanged: bool
-    """Outputs bit-identical before and after, and under observation unless a fast path was left; no trace left."""
+    """Outputs bit-identical before and after the audit, and no trace left in the model."""
 
     @property
     def holds(self) -> bool:
@@ -88,9 +88,13 @@ class Report:
 
     def all_warnings(self) -> list[str]:
         """Everything a reader must know: faults first, then the limits of the audit."""
-        unexplained = [f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained]
+        unexplained = [
+            f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
+        ]
         found = [f"{trial.label}: {text}" for trial in self.trials for text in trial.differences]
-        varying = [f"{name or 'the model'}: data-dependent: {what}" for name, what in self.data_dependent.items()]
+        varying = [
+            f"{name or 'the model'}: data-dependent: {what}" for name, what in self.data_dependent.items()
+        ]
         return [*self.contradictions, *found, *varying, *unexplained, *self.warnings]
 
     def __str__(self) -> str:
@@ -162,8 +166,19 @@ def _flow_json(verdict: FlowVerdict) -> dict[str, Any]:
 
 
 def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
-    head = ("module", "kind", "heads", "queries x keys", "declared", "kernel", "bias", "symmetry", "agree", "expected")
-    rows = [head]
+    head = (
+        "module",
+        "kind",
+        "heads",
+        "queries x keys",
+        "declared",
+        "kernel",
+        "bias",
+        "symmetry",
+        "agree",
+        "expected",
+    )
+    rows: list[tuple[str, ...]] = [head]
     for calls, first in groups:
         name = first.module or "(model)"
         if len(calls) > 1:
@@ -172,18 +187,28 @@ def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
         expected += "" if first.counterexample is None else "  VIOLATED"
         rows.append(
             (
-                name, f"{first.kind} {first.api}", str(first.heads), f"{first.queries} x {first.keys}",
-                "-" if first.declared is None else str(first.declared), str(first.kernel), first.bias or "-",
-                first.symmetry or "-", {True: "yes", False: "NO", None: "-"}[first.agree], expected,
-            )  # fmt: skip
+                name,
+                f"{first.kind} {first.api}",
+                str(first.heads),
+                f"{first.queries} x {first.keys}",
+                "-" if first.declared is None else str(first.declared),
+                str(first.kernel),
+                first.bias or "-",
+                first.symmetry or "-",
+                {True: "yes", False: "NO", None: "-"}[first.agree],
+                expected,
+            )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def _flow_lines(verdict: FlowVerdict) -> list[str]:
     flow = verdict.flow
-    lines = [f"flow from {flow.content}: {verdict.relation} ({flow.runs} runs{', batched' if flow.batched else ''})"]
+    runs = f"{flow.runs} runs{', batched' if flow.batched else ''}"
+    lines = [f"flow from {flow.content}: {verdict.relation} ({runs})"]
     if verdict.outside_attention is None:
         lines.append("  not predicted by the attention calls")
     else:

@@ -47,7 +47,9 @@ def try_inputs(
         if _sizes(now) == _sizes(call) and now.kernel != call.kernel and inputs.label != "padded":
             trial.varying[now.module] = f"on {', '.join(unlike) or 'the inputs'}"
         elif inputs.label == "shorter" and not _same_family(call, now):
-            trial.differences.append(f"{now.module or 'the model'}: {verdict.kernel}, not the relation at full length")
+            trial.differences.append(
+                f"{now.module or 'the model'}: {verdict.kernel}, not the relation at full length"
+            )
     return trial
 
 
@@ -80,7 +82,8 @@ def try_training(
             b, h, i, j, has = now.kernel.difference(call.kernel) or (0, 0, 0, 0, False)
             trial.contradictions.append(
                 f"{now.module or 'the model'}, item {b}, head {h}: in training mode query {i} "
-                f"{'reads' if has else 'does not read'} key {j}, in eval mode it {'does not' if has else 'does'}"
+                f"{'reads' if has else 'does not read'} key {j}, in eval mode it "
+                f"{'does not' if has else 'does'}"
             )
     return trial
 
@@ -117,7 +120,8 @@ def differences(verdict: CallVerdict) -> list[str]:
     if nan_rows:
         b, h, i = nan_rows[0]
         found.append(
-            f"{name}{where}: {len(nan_rows)} fully masked rows become NaN, first item {b}, head {h}, query {i}"
+            f"{name}{where}: {len(nan_rows)} fully masked rows become NaN, first item {b}, head {h}, "
+            f"query {i}"
         )
     revived = [row for row in call.revived_rows if _speaks(verdict, row)]
     if revived:
@@ -142,7 +146,9 @@ def _speaks(verdict: CallVerdict, row: tuple[int, int, int]) -> bool:
     return real is None or bool(real[min(row[0], len(real) - 1)][row[2]])
 
 
-def _judge(call: Measured, expect: Expectation, real: dict[str, np.ndarray | None], label: str) -> CallVerdict:
+def _judge(
+    call: Measured, expect: Expectation, real: dict[str, np.ndarray | None], label: str
+) -> CallVerdict:
     """Judge a call of a trial; an expectation with a size of its own cannot be held against other sizes."""
     try:
         return judge_call(call, expect, real, label)
@@ -159,13 +165,20 @@ def _padding_read(verdict: CallVerdict) -> list[str]:
         return []
     for b, heads in enumerate(call.kernel.items):
         padding = ~keys[min(b, len(keys) - 1)]
-        real = None if verdict.real_queries is None else verdict.real_queries[min(b, len(verdict.real_queries) - 1)]
+        real = (
+            None
+            if verdict.real_queries is None
+            else verdict.real_queries[min(b, len(verdict.real_queries) - 1)]
+        )
         for h, bound in enumerate(heads):
             edges = bound.edges()
             bad = padding[edges[:, 1]] & (True if real is None else real[edges[:, 0]])
             if bad.any():
                 i, j = edges[np.flatnonzero(bad)[0]].tolist()
-                return [f"{call.module or 'the model'}: item {b}, head {h}: query {i} reads key {j}, which is padding"]
+                return [
+                    f"{call.module or 'the model'}: item {b}, head {h}: query {i} reads key {j}, "
+                    "which is padding"
+                ]
     return []
 
 

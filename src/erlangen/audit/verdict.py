@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.expect import Counterexample, Expectation, Expected, bind_expected, expected_of, first_break
+from erlangen.audit.expect import (
+    Counterexample,
+    Expectation,
+    Expected,
+    bind_expected,
+    expected_of,
+    first_break,
+)
 from erlangen.audit.identify import describe
 from erlangen.audit.inputs import Content
 from erlangen.audit.measure import Measured
@@ -55,7 +62,7 @@ class CallVerdict:
 
     @cached_property
     def bias(self) -> str | None:
-        """The kind of the kernel relation (`full`, `total-order`, `previous`, ...); None when heads differ in it."""
+        """The kind of the kernel relation (`full`, `total-order`, `previous`, ...); None if heads differ."""
         kinds = {kind_of(bound) for bound in self._judged}
         return kinds.pop() if len(kinds) == 1 else None
 
@@ -67,10 +74,14 @@ class CallVerdict:
 
     @property
     def _judged(self) -> tuple[Neighborhoods, ...]:
-        """The measurements that speak: without items whose padding rows carry no meaning, if there are others."""
+        """The measurements that speak: without items that are padded, if there are others."""
         rows = self._rows
         items = self.measured.kernel.items
-        whole = [item for index, item in enumerate(items) if rows is None or rows[min(index, len(rows) - 1)] is None]
+        whole = [
+            item
+            for index, item in enumerate(items)
+            if rows is None or rows[min(index, len(rows) - 1)] is None
+        ]
         return Support(tuple(whole or items)).unique
 
     @property
@@ -105,7 +116,7 @@ class FlowVerdict:
     square: bool
     """Whether output rows and input positions are the same sequence."""
     predicted: tuple[Neighborhoods, ...] | None
-    """What the kernel relations with residuals let each item's rows depend on; None when they do not compose."""
+    """What the kernel relations with residuals let each item's rows read; None when they do not compose."""
     outside_attention: tuple[Neighborhoods, ...] | None
     missing: tuple[Neighborhoods, ...] | None
     counterexample: Counterexample | None = None
@@ -123,6 +134,10 @@ class FlowVerdict:
     def predicted_relation(self) -> Relation | PerHead | Batch | None:
         """What the kernel relations predict, as the simplest expression; None when they do not compose."""
         return None if self.predicted is None else self._described(self.predicted)
+
+    def meaningful(self, bound: Neighborhoods, item: int) -> Neighborhoods:
+        """The edges of real rows: what becomes of padding rows carries no meaning."""
+        return _kept(bound, self.real, item)
 
     def _described(self, items: tuple[Neighborhoods, ...]) -> Relation | PerHead | Batch:
         rows = None
@@ -173,9 +188,13 @@ def judge_flow(
         pairs = list(zip(flow.relations, verdict.predicted, strict=True))
         verdict.outside_attention = tuple(_kept(seen - said, rows, b) for b, (seen, said) in enumerate(pairs))
         # Without residuals somewhere the truth lies between the two products: then nothing is missing.
-        lower = [low if low is not None and low <= seen else said for low, (seen, said) in zip(least, pairs, strict=True)]
+        lower = [
+            low if low is not None and low <= seen else said
+            for low, (seen, said) in zip(least, pairs, strict=True)
+        ]
         verdict.missing = tuple(
-            _kept(said - seen, rows, b) for b, (said, seen) in enumerate(zip(lower, flow.relations, strict=True))
+            _kept(said - seen, rows, b)
+            for b, (said, seen) in enumerate(zip(lower, flow.relations, strict=True))
         )
     verdict.counterexample = _flow_break(verdict, calls, found, target, expect, covered)
     return verdict

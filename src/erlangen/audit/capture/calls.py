@@ -72,10 +72,13 @@ class MHACall(Call):
     @property
     def cache_key(self) -> Any:
         given = self.arguments
-        tensors = tuple((given[name].shape, given[name].dtype, given[name].device) for name in ("query", "key"))
+        tensors = tuple(
+            (given[name].shape, given[name].dtype, given[name].device) for name in ("query", "key")
+        )
         masks = content_key(given["attn_mask"]), content_key(given["key_padding_mask"])
         flags = tuple(
-            given[name] for name in ("num_heads", "add_zero_attn", "need_weights", "average_attn_weights", "is_causal")
+            given[name]
+            for name in ("num_heads", "add_zero_attn", "need_weights", "average_attn_weights", "is_causal")
         )
         weights = given["use_separate_proj_weight"], given["bias_k"] is None, given["in_proj_bias"] is None
         return "mha", tensors, masks, flags, weights
@@ -106,6 +109,20 @@ class FlexCall(Call):
     options: dict[str, Any]
 
     api = "flex"
+
+
+@dataclass(eq=False)
+class AttendCall(Call):
+    """`erlangen.attend(q, k, v, relation)`, whatever its backend."""
+
+    function: Callable[..., Any]
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    relation: Any
+    options: dict[str, Any]
+
+    api = "attend"
 
 
 @dataclass(eq=False)

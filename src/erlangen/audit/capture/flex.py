@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import nn
 
 from erlangen.audit.capture.calls import FlexCall, fingerprint
-from erlangen.audit.capture.patches import replaced
+from erlangen.audit.capture.patches import replaced, watched
 
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
@@ -19,7 +18,7 @@ _LIBRARY = "torch.nn.attention.flex_attention"
 _CALLERS = {"compile_friendly_flex_attention"}
 
 
-def flex_patches(session: Session) -> AbstractContextManager[Any]:
+def flex_patches(session: Session, model: nn.Module) -> AbstractContextManager[Any]:
     """Watch every reference to FlexAttention while the block runs; nothing if it was never imported."""
     library = sys.modules.get(_LIBRARY)
     if library is None:
@@ -30,27 +29,7 @@ def flex_patches(session: Session) -> AbstractContextManager[Any]:
         plain = value is original or getattr(value, "_torchdynamo_orig_callable", None) is original
         return plain or value.__name__ in _CALLERS
 
-    return replaced(matches, lambda function: _watched(session, function))
-
-
-def _watched(session: Session, function: Any) -> Any:
-    @wraps(function)
-    def watched(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
-        if session.frames.paused:
-            return function(query, key, value, *args, **kwargs)
-        # The body of FlexAttention is compiled: it must not be traced through an active function mode.
-        session.frames.paused = True
-        try:
-            with torch._C.DisableTorchFunction():
-                out = function(query, key, value, *args, **kwargs)
-        finally:
-            session.frames.paused = False
-        session.emit(lambda: record(session, function, query, key, value, args, kwargs))
-        return out
-
-    return watched
+    return replaced(model, matches, lambda function: watched(session, function, record))
 
 
 def record(

@@ -43,7 +43,7 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
 
 
 def _swap(value: Any, old: torch.Tensor, new: torch.Tensor, copies: int) -> Any:
-    """The arguments with new hidden states; with several copies of the batch, all else of a batch is repeated."""
+    """The arguments with new hidden states; for copies of the batch, all else of a batch is repeated."""
     if value is old:
         return new
     if isinstance(value, torch.Tensor) and copies > 1 and value.dim() and value.shape[0] == old.shape[0]:

@@ -39,7 +39,7 @@ class EdgeSoftmax:
                 for name in ("register_propagate_forward_pre_hook", "register_edge_update_forward_pre_hook"):
                     if hasattr(module, name):
                         stack.callback(getattr(module, name)(self._see_edges).remove)
-            stack.enter_context(replaced(lambda value: value is original, self._watched))
+            stack.enter_context(replaced(self._model, lambda value: value is original, self._watched))
             self._stack = stack.pop_all()
         return self
 

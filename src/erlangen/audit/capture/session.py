@@ -16,6 +16,7 @@ from erlangen.audit.capture.calls import Call, Unexplained
 from erlangen.audit.capture.flex import flex_patches
 from erlangen.audit.capture.frames import Frame, Frames
 from erlangen.audit.capture.module import module_call
+from erlangen.audit.capture.own import attend_patches
 from erlangen.audit.capture.pyg import EdgeSoftmax
 from erlangen.audit.capture.tape import PRODUCTS, Node, Tape, name_of
 
@@ -30,6 +31,7 @@ class Session:
     """
 
     def __init__(self, model: nn.Module, observe: Observer, batch: int = 1) -> None:
+        self._model = model
         self._observe = observe
         self.batch = batch
         self.frames = Frames(model, self._probe_module)
@@ -45,7 +47,8 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(self.frames)
             stack.enter_context(self._edges)
-            stack.enter_context(flex_patches(self))
+            stack.enter_context(flex_patches(self, self._model))
+            stack.enter_context(attend_patches(self, self._model))
             stack.enter_context(self._mode)
             self._stack = stack.pop_all()
         return self
@@ -55,7 +58,7 @@ class Session:
 
     @property
     def other_softmaxes(self) -> int:
-        """Softmax calls that were not attention: their scores are no product and their weights weigh nothing."""
+        """Softmax calls that were not attention: no product made the scores, their weights weigh nothing."""
         return sum(1 for node in self.softmaxes if not node.consumed and node.opaque)
 
     def unfinished(self) -> list[Unexplained]:

@@ -268,7 +268,7 @@ def carried_axes(
     """Where the two free axes of a chain are after a step; None when the step moves entries otherwise."""
     a, b = parent.axes
     if name in ("transpose", "swapaxes", "swapdims", "permute"):
-        dims = [d for d in (*args[1:], *kwargs.values())]
+        dims = [*args[1:], *kwargs.values()]
         dims = list(dims[0]) if dims and isinstance(dims[0], tuple | list | torch.Size) else dims
         rank = len(parent.shape)
         order = list(range(rank))

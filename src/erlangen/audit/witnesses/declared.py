@@ -9,6 +9,7 @@ import torch
 
 from erlangen.audit.capture.calls import (
     MASKING,
+    AttendCall,
     Call,
     EagerCall,
     EdgeSoftmaxCall,
@@ -19,7 +20,7 @@ from erlangen.audit.capture.calls import (
 from erlangen.audit.capture.tape import replay
 from erlangen.audit.support import Support
 from erlangen.audit.witnesses.shapes import edge_support, items_and_heads, query_key_last
-from erlangen.relations import Neighborhoods
+from erlangen.relations import Batch, Full, Neighborhoods
 
 
 @singledispatch
@@ -77,6 +78,16 @@ def _flex(call: FlexCall) -> Support:
         scores = _over_all_pairs(lambda *at: score_mod(zero, *at), shape, call.query.device)
         allowed = allowed & (scores > MASKING)
     return Support.from_dense(allowed.cpu().numpy())
+
+
+@declared.register
+def _attend(call: AttendCall) -> Support:
+    relation = Full() if call.relation is None else call.relation
+    bound = relation if isinstance(relation, Neighborhoods) else relation.on(call.queries, call.keys)
+    if isinstance(bound, Neighborhoods):
+        return Support.same(bound, call.batch, call.heads)
+    items = [item if isinstance(item, tuple) else (item,) * call.heads for item in bound]
+    return Support(tuple(items) if isinstance(relation, Batch) else (tuple(bound),) * call.batch)
 
 
 @declared.register

@@ -1,8 +1,8 @@
 """The flow witness: the model as a black box. Change one position; every output bit that moves depends on it.
 
-Equality is bit for bit, between runs of equal shapes with equal random states. A change so small that it may be
-rounding (a mixture of experts groups tokens by expert, and other groups round otherwise) is run again in double
-precision: a real dependence stays as large, rounding shrinks. Rounding is reported apart.
+Equality is bit for bit, between runs of equal shapes with equal random states. A change so small that it may
+be rounding (a mixture of experts groups tokens by expert, and other groups round otherwise) is run again in
+double precision: a real dependence stays as large, rounding shrinks. Rounding is reported apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHRINKS = 1e-3
 
 @dataclass(frozen=True)
 class Flow:
-    """What the outputs depend on: `relations[b]` relates the output rows of item b to positions of the input."""
+    """What the outputs depend on: `relations[b]` relates the output rows of item b to input positions."""
 
     content: str
     relations: tuple[Neighborhoods, ...]
@@ -155,7 +155,7 @@ class _Runner:
     # ------------------------------------------------------------- batched runs
 
     def _batched(self, changed: np.ndarray, sizes: np.ndarray) -> bool:
-        """Many positions in one run; False, with nothing written, when copies of a batch disturb each other."""
+        """Many positions in one run; False, with nothing written, when copies disturb each other."""
         batch, n = self.content.batch, self.content.length
         copies = min(n, ROWS // batch)
         if self.content.batch_axis != 0 or self.place.batch_axis != 0 or copies < 2 or self.model.training:
@@ -237,7 +237,7 @@ class _Runner:
         return change
 
     def _noise(self) -> float:
-        """How much the output moves when nothing but the order of summation does: the batch run twice over."""
+        """How much the output moves when only the order of summation does: the batch run twice over."""
         try:
             doubled = self._copies(self._repeated(2), 2)
         except Exception:

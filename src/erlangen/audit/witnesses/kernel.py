@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from erlangen.audit.capture.calls import (
+    AttendCall,
     Call,
     EagerCall,
     EdgeSoftmaxCall,
@@ -113,6 +114,16 @@ def _flex(call: FlexCall) -> Probe:
             query, key, value, score_mod=call.score_mod, block_mask=call.block_mask, **call.options
         )
         return out[0] if isinstance(out, tuple) else out
+
+    return _read(items_and_heads(_weights(run, call.value), call))
+
+
+@kernel.register
+def _attend(call: AttendCall) -> Probe:
+    query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
+
+    def run(value: torch.Tensor) -> torch.Tensor:
+        return call.function(query, key, value, call.relation, **call.options)
 
     return _read(items_and_heads(_weights(run, call.value), call))
 

@@ -1,0 +1,35 @@
+"""Models built with erlangen itself are audited like any other, whatever their backend."""
+
+import pytest
+import torch
+
+import erlangen as er
+from audit_models import vectors
+from erlangen.audit import audit
+
+RELATIONS = [
+    er.Causal(),
+    er.Window(lookback=2) | er.Global(keys=[0]),
+    er.PerHead([er.Causal(), er.Full()]),
+    er.Causal() & ~er.Identity(),
+]
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "tiles", "edges"])
+def test_every_backend_computes_the_relation_it_was_given(relation, backend):
+    class Own(torch.nn.Module):
+        def forward(self, x):
+            q = x.view(*x.shape[:2], 2, 8).transpose(1, 2)
+            return er.attend(q, q, q, relation, backend=backend).transpose(1, 2).flatten(2)
+
+    report = audit(Own(), vectors(7), relation, flow=False)
+    assert report.verdict == "holds"
+    assert [(call.api, call.heads, call.agree) for call in report.calls] == [("attend", 2, True)]
+
+
+def test_a_layer_keeps_its_relation():
+    torch.manual_seed(0)
+    report = audit(er.Attention(16, 2, relation=er.Window(lookback=2)), vectors(7), er.Window(lookback=3))
+    assert report.verdict == "violated"
+    assert report.calls[0].kernel == er.Window(lookback=2)
