@@ -112,13 +112,15 @@ def transitive(bound: Neighborhoods) -> Certificate | None:
 
 def _beyond(bound: Neighborhoods, rows: np.ndarray, keys: np.ndarray) -> list[int] | None:
     """A triple (i, j, k) with i = rows[r], j = keys[r], k in N_j but not in N_i."""
-    block = max(1, MAX_STEPS // 16 // max(1, int(np.diff(bound.indptr).max(initial=1))))
-    for first in range(0, rows.size, block):
-        part = slice(first, first + block)
+    most = max(1, MAX_STEPS // 16 // max(1, int(np.diff(bound.indptr).max(initial=1))))
+    first, block = 0, 64  # few runs first: most relations that fail do so at once
+    while first < rows.size:
+        part = slice(first, first + min(block, most))
         beyond = bound.restrict(keys[part]) - bound.restrict(rows[part])
         if beyond.starts.size:
             r, k = first_edge(beyond)
             return [int(rows[first + r]), int(keys[first + r]), k]
+        first, block = part.stop, block * 4
     return None
 
 

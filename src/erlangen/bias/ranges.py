@@ -86,7 +86,7 @@ def first_beyond(a: Neighborhoods, b: Neighborhoods) -> tuple[int, int] | None:
     >>> first_beyond(loops(3), Neighborhoods.from_edges(3, 3, [(0, 0)]))
     (1, 1)
     """
-    for rows in dict.fromkeys((min(a.queries, 4096), a.queries)):
+    for rows in dict.fromkeys((min(a.queries, 64), a.queries)):
         beyond = a.restrict(slice(0, rows)) - b.restrict(slice(0, rows))
         if beyond.starts.size:
             return first_edge(beyond)
