@@ -59,6 +59,22 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 or x.size(-1) <= 1 else x.contiguous()
 
 
+_CACHE = 4 << 20
+"""Bytes of one head's rows that may be expected to stay in a cache."""
+
+
+def _gathered(x: Tensor, degree: float) -> Tensor:
+    """`_rows` of a tensor from which rows are gathered, each about `degree` times.
+
+    A head whose rows lie apart uses a part of a cache only: where it is read often enough it is copied.
+    """
+    x = _rows(x)
+    scattered = x.size(1) > 1 and x.stride(1) < x.stride(2)
+    if scattered and degree >= 8 and x.size(2) * x.size(3) * x.element_size() <= _CACHE:
+        return x.contiguous()
+    return x
+
+
 def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
 
@@ -100,11 +116,12 @@ def _define(name: str) -> tuple[Any, Any]:
     def forward(q, k, v, bias, index, scale, dropout, seed):
         if run_forward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
+        index = packing.packed(index)
         out, lse = _outputs(q, v)
         bias = None if bias is None else bias.detach().contiguous()
         run_forward(
-            packing.packed(index).forward,
-            *(_rows(q), _rows(k), _rows(v), bias, out, lse),
+            index.forward,
+            *(_rows(q), _gathered(k, index.degree), _gathered(v, index.degree), bias, out, lse),
             *(scale, dropout, seed, torch.get_num_threads()),
         )
         return out, lse
@@ -115,13 +132,15 @@ def _define(name: str) -> tuple[Any, Any]:
     def backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed):
         if run_backward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
+        index = packing.packed(index)
         dq, dk, dv, dbias = _gradients(q, k, v, bias)
-        grad = torch.zeros_like(out) if grad is None else _rows(grad)
+        grad = torch.zeros_like(out) if grad is None else grad
+        q, k, v, grad = (_gathered(x, index.degree) for x in (q, k, v, grad))
         grad_lse = None if grad_lse is None else grad_lse.detach().contiguous()
         bias = None if bias is None else bias.detach().contiguous()
         run_backward(
-            *packing.packed(index).backward(),
-            *(_rows(q), _rows(k), _rows(v), bias, grad, grad_lse, _rows(out), lse.detach().contiguous()),
+            *index.backward(),
+            *(q, k, v, bias, grad, grad_lse, _rows(out), lse.detach().contiguous()),
             *(dq, dk, dv, None if bias is None else dbias),
             *(scale, dropout, seed, torch.get_num_threads()),
         )
@@ -164,7 +183,7 @@ def _define(name: str) -> tuple[Any, Any]:
 
         @staticmethod
         @once_differentiable
-        def backward(ctx, *grads):
+        def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
             return differentiate(ctx, *grads, gradient=backward)
 
     def call(q, k, v, bias, index, scale, dropout, seed):

@@ -39,6 +39,8 @@ class Binding(Protocol):
 class PackedTiles:
     """The tiles of a binding, in the extension's memory."""
 
+    degree = 0.0  # tiles read rows together, none of them alone
+
     def __init__(self, bound: Binding) -> None:
         tiled = [near.tiles(TILE) for near in bound.distinct]
         tiles_before = np.cumsum([0] + [tiles.columns.size for tiles in tiled])
@@ -70,6 +72,8 @@ class PackedRuns:
         self._distinct = bound.distinct
         self._index = bound.index
         self.forward = _runs(bound.distinct, bound.index)
+        edges = sum(near.num_edges for near in bound.distinct)
+        self.degree = edges / max(1, bound.keys * len(bound.distinct))
         self._transposed: Any = None
 
     def backward(self) -> tuple[Any, ...]:
