@@ -29,13 +29,18 @@ MAX_LISTED = 100_000
 class FamilyGroup:
     """The symmetry of a family for every n it is stated for: `S_n`, `Z2` or `1`.
 
-    >>> FamilyGroup("S_n", "n!").evidence
-    'symbolic'
+    >>> FamilyGroup("S_n", "n!").order, FamilyGroup("Z2", "2").order
+    (None, 2)
     """
 
     name: str
     order_text: str
     evidence: str = "symbolic"
+
+    @property
+    def order(self) -> int | None:
+        """The order where it is the same number for every n."""
+        return int(self.order_text) if self.order_text.isdigit() else None
 
     def __str__(self) -> str:
         return f"{self.name}, order {self.order_text}"
@@ -267,11 +272,13 @@ def _data_dependent(relation: Relation, data: Any) -> Bias:
 def _group_record(group: Group | FamilyGroup | None) -> dict[str, Any]:
     if group is None:
         return {"name": None, "order": None, "generators": None, "evidence": "none"}
-    record: dict[str, Any] = {"name": group.name, "order": group.order_text, "generators": None}
+    text = group.order_text  # beyond 30 digits an expression such as 1000000!
+    record: dict[str, Any] = {
+        "name": group.name,
+        "order": int(text) if text.isdigit() else text,
+        "generators": None,
+    }
     if isinstance(group, Group):
-        text = group.order_text
-        # Beyond 30 digits the text is an expression such as 1000000!.
-        record["order"] = int(text) if text.isdigit() else text
         if len(group.generators) * group.degree <= MAX_LISTED:
             record["generators"] = [generator.tolist() for generator in group.generators]
         else:
