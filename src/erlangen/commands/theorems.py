@@ -59,10 +59,10 @@ def print_findings(findings: list[Finding]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    table = Table(box=box.SIMPLE, header_style="bold", show_lines=True, pad_edge=False)
-    table.add_column("item", min_width=12)
+    table = Table(box=box.SIMPLE, header_style="bold", show_lines=True, pad_edge=False, expand=True)
+    table.add_column("item", width=14)
     table.add_column("the paper says", ratio=3)
-    table.add_column("as printed", justify="center")
+    table.add_column("as printed", justify="center", width=7)
     table.add_column("what holds, and the counterexample", ratio=5)
     table.add_column("evidence", ratio=2)
     for finding in findings:
