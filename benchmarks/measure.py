@@ -1,0 +1,74 @@
+"""Time: contenders take turns, and each one's time is the median of its turns."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.peers import Run
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How often to measure: at least `least` and at most `most` turns, and `seconds` for each contender."""
+
+    least: int
+    most: int
+    seconds: float
+
+
+FULL = Budget(least=3, most=31, seconds=2.0)
+QUICK = Budget(least=1, most=3, seconds=0.2)
+
+
+def step(run: Run, inputs: tuple[Tensor, ...], upstream: Tensor | None) -> tuple[Any, ...]:
+    """One call: the output alone, or in training the output and the gradient of every input."""
+    if upstream is None:
+        with torch.no_grad():
+            return (run(*inputs),)
+    out = run(*inputs)
+    return (out.detach(), *torch.autograd.grad(out, inputs, upstream))
+
+
+def interleaved(
+    contenders: Mapping[str, Callable[[], Any]],
+    budget: Budget,
+    warm: Mapping[str, float],
+    told: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """The median time of every contender in milliseconds.
+
+    In each turn every contender runs once, so that all meet the same disturbances. One that has spent its
+    seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose first call took
+    more than twice its seconds runs once only.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(budget.most):
+            playing = [name for name in contenders if _plays(times[name], warm.get(name, 0.0), budget)]
+            if not playing:
+                break
+            for name in playing:
+                start = time.perf_counter()
+                contenders[name]()
+                times[name].append(time.perf_counter() - start)
+            gc.collect()
+            told()
+    finally:
+        if enabled:
+            gc.enable()
+    return {name: 1e3 * median(taken) for name, taken in times.items()}
+
+
+def _plays(taken: list[float], warm: float, budget: Budget) -> bool:
+    least = 1 if min([warm, *taken]) > 2 * budget.seconds else budget.least
+    return len(taken) < least or sum(taken) < budget.seconds
