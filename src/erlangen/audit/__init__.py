@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from erlangen.audit.api import audit
+    from erlangen.audit.compare import Comparison, Difference, compare
     from erlangen.audit.expect import Counterexample
     from erlangen.audit.inputs import Inputs
     from erlangen.audit.report import Coverage, Report
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "audit": "erlangen.audit.api",
+    "Comparison": "erlangen.audit.compare",
+    "Difference": "erlangen.audit.compare",
+    "compare": "erlangen.audit.compare",
     "Counterexample": "erlangen.audit.expect",
     "Inputs": "erlangen.audit.inputs",
     "Coverage": "erlangen.audit.report",
@@ -28,7 +32,18 @@ _LAZY = {
     "flow": "erlangen.audit.witnesses.flow",
 }
 
-__all__ = ["Counterexample", "Coverage", "Flow", "Inputs", "Report", "audit", "flow"]
+__all__ = [
+    "Comparison",
+    "Counterexample",
+    "Coverage",
+    "Difference",
+    "Flow",
+    "Inputs",
+    "Report",
+    "audit",
+    "compare",
+    "flow",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,11 +5,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from erlangen.testing.equivariance import assert_equivariant
+    from erlangen.testing.padding import assert_no_padding_leak
+    from erlangen.testing.relations import assert_causal, assert_relation
+    from erlangen.testing.same import assert_same_relation
 
-_LAZY = {"assert_equivariant": "erlangen.testing.equivariance"}
+_LAZY = {
+    "assert_causal": "erlangen.testing.relations",
+    "assert_equivariant": "erlangen.testing.equivariance",
+    "assert_no_padding_leak": "erlangen.testing.padding",
+    "assert_relation": "erlangen.testing.relations",
+    "assert_same_relation": "erlangen.testing.same",
+}
 """name -> the module it is imported from."""
 
-__all__ = ["assert_equivariant"]
+__all__ = [
+    "assert_causal",
+    "assert_equivariant",
+    "assert_no_padding_leak",
+    "assert_relation",
+    "assert_same_relation",
+]
 
 
 def __getattr__(name: str) -> Any:

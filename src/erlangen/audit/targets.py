@@ -1,0 +1,223 @@
+"""What `erlangen audit TARGET` audits: a transformers model type, or a factory in a file or a module."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from erlangen.errors import DataError, ParameterError
+
+SIZES = {
+    # Every name that some configuration gives a size -> a small value.
+    "vocab_size": 64, "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "emb_dim": 32,
+    "embedding_size": 32, "input_embedding_size": 32, "output_embedding_size": 32,
+    "num_hidden_layers": 2, "num_layers": 2, "num_decoder_layers": 2, "n_layer": 2, "n_layers": 2,
+    "encoder_layers": 2, "decoder_layers": 2, "num_attention_heads": 4, "num_heads": 4, "n_head": 4,
+    "n_heads": 4,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "d_kv": 8,
+    "intermediate_size": 64, "d_ff": 64, "hidden_dim": 64, "ffn_dim": 64, "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "n_inner": 64, "max_position_embeddings": 512, "n_positions": 512, "image_size": 32, "patch_size": 8,
+    "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "projection_dim": 32, "attention_window": 8, "sliding_window": 8,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
+    "max_source_positions": 512,
+    "max_target_positions": 512, "type_vocab_size": 2, "num_groups": 1, "query_pre_attn_scalar": 8,
+    "cls_token_id": 3,
+    "sep_token_id": 2, "mask_token_id": 4,
+}  # fmt: skip
+KEPT_WHEN_NONE = {"sliding_window", "n_inner", "num_key_value_heads", "head_dim"}
+"""Sizes that a configuration may leave open; then they stay open."""
+
+
+def resolve(target: str, n: int | None = None) -> tuple[nn.Module, Any]:
+    """The model and inputs that a target names.
+
+    - `transformers:MODEL_TYPE`: built from its configuration, made small, with random weights: no download;
+    - `file.py:factory` or `package.module:factory`: a function without required arguments that returns
+      (model, inputs), called with n=... if it takes `n` and a length was asked for.
+
+    >>> resolve("gpt2")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: TARGET is transformers:MODEL_TYPE, file.py:factory or
+    package.module:factory; got 'gpt2'
+    """
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise ParameterError(
+            f"TARGET is transformers:MODEL_TYPE, file.py:factory or package.module:factory; got {target!r}"
+        )
+    if n is not None and n < 2:
+        raise ParameterError(f"--n is the length of the sequence, at least 2; got {n}")
+    if place == "transformers":
+        return transformers_model(name, n)
+    return _called(_factory(place, name), target, n)
+
+
+def transformers_model(model_type: str, n: int | None = None) -> tuple[nn.Module, Any]:
+    """A small model of a transformers model type with random weights, and inputs of length n for it.
+
+    The length defaults to 32, more than the small windows, so that windows show.
+
+    >>> model, inputs = transformers_model("gpt2", 10)
+    >>> type(model).__name__, inputs["input_ids"].shape
+    ('GPT2Model', torch.Size([2, 10]))
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise DataError("transformers is not installed: pip install 'erlangen[transformers]'") from error
+    known: Any = transformers.CONFIG_MAPPING
+    if model_type not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(model_type, list(known.keys()), 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ParameterError(
+            f"transformers {transformers.__version__} knows no model type {model_type!r}{hint}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            model: Any = transformers.AutoModel.from_config(small(known[model_type]))
+        except Exception as error:
+            raise DataError(
+                f"transformers:{model_type} cannot be built small from its configuration "
+                f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}); "
+                "write a factory that returns (model, inputs)"
+            ) from error
+    return model, inputs_for(model.eval(), n or 32)
+
+
+def small(config_class: Any) -> Any:
+    """A configuration with every size that it knows made small.
+
+    >>> import transformers
+    >>> small(transformers.BertConfig).hidden_size
+    32
+    """
+    usual = config_class()
+    chosen: dict[str, Any] = {}
+    for name, size in SIZES.items():
+        given = usual.attribute_map.get(name, name)
+        place = getattr(config_class, given, None)
+        if isinstance(place, property) and place.fset is None:
+            continue  # follows from other sizes
+        try:
+            value = getattr(usual, name)
+        except (AttributeError, NotImplementedError):
+            continue
+        if value is None and name in KEPT_WHEN_NONE:
+            continue
+        chosen[given] = [size] * 2 if isinstance(value, list | tuple) else size
+    for name, part in getattr(config_class, "sub_configs", {}).items():
+        if hasattr(part, "attribute_map") and getattr(part, "model_type", ""):
+            chosen[name] = small(part).to_dict()
+    rotary = getattr(usual, "rotary_dim", None)
+    if isinstance(rotary, int) and rotary > 8:
+        chosen["rotary_dim"] = 4
+    layers = getattr(usual, "attention_types", None)
+    if layers is not None:  # GPT-Neo says its layers as [[kinds, times]]
+        chosen["attention_types"] = [[["global", "local"], 1]]
+    kinds = getattr(usual, "layer_types", None)
+    if kinds and not isinstance(getattr(config_class, "layer_types", None), property):
+        # One layer of each kind at least, so that hybrid models show all of them.
+        chosen["layer_types"] = list(dict.fromkeys(kinds)) * (1 if len(set(kinds)) > 1 else 2)
+        layers_name = usual.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+        chosen[layers_name] = len(chosen["layer_types"])
+    if hasattr(usual, "window_size") and isinstance(usual.window_size, int) and layers is not None:
+        chosen["window_size"] = 8
+    return config_class(**chosen)
+
+
+def inputs_for(model: nn.Module, n: int) -> dict[str, torch.Tensor]:
+    """Inputs for a transformers model, by the names its forward takes: a batch of two, always the same."""
+    names = set(inspect.signature(model.forward).parameters)
+    config: Any = getattr(model, "config", None)
+    config = getattr(config, "text_config", None) or config
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = int(getattr(config, "vocab_size", 64) or 64)
+    low = min(5, vocabulary - 2)
+
+    def tokens(length: int) -> torch.Tensor:
+        return torch.randint(low, vocabulary, (2, length), generator=generator)
+
+    inputs: dict[str, torch.Tensor] = {}
+    if "input_ids" in names:
+        inputs["input_ids"] = tokens(n)
+        if "attention_mask" in names:
+            inputs["attention_mask"] = torch.ones(2, n, dtype=torch.long)
+    elif "input_features" in names:
+        bins = int(getattr(config, "num_mel_bins", 80))
+        inputs["input_features"] = torch.randn(
+            2, bins, 2 * int(config.max_source_positions), generator=generator
+        )
+    if ("pixel_values" in names and "input_ids" not in names) or _both(names, config):
+        whole: Any = model.config
+        side = config.image_size if hasattr(config, "image_size") else whole.vision_config.image_size
+        side = side[0] if isinstance(side, list | tuple) else side
+        channels = int(getattr(config, "num_channels", 3))
+        inputs["pixel_values"] = torch.randn(2, channels, side, side, generator=generator)
+    if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
+        inputs["decoder_input_ids"] = tokens(max(2, n * 3 // 4))
+    if not inputs:
+        raise DataError(
+            f"no inputs are known for {type(model).__name__}.forward({', '.join(sorted(names))}); "
+            "write a factory that returns (model, inputs)"
+        )
+    return inputs
+
+
+def _both(names: set[str], config: Any) -> bool:
+    """Models of images and text at once, such as CLIP."""
+    return {"pixel_values", "input_ids"} <= names and hasattr(config, "projection_dim")
+
+
+def _factory(place: str, name: str) -> Any:
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise DataError(f"there is no file {place!r}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise DataError(f"{place!r} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        # Dataclasses and pickling look their module up by name.
+        sys.modules.setdefault(path.stem, module)
+    else:
+        spec, module = None, None
+    try:
+        if spec is not None and spec.loader is not None and module is not None:
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+    except Exception as error:
+        raise DataError(f"importing {place} failed: {type(error).__name__}: {error}") from error
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        raise DataError(f"{place} has no function {name!r}")
+    return factory
+
+
+def _called(factory: Any, target: str, n: int | None) -> tuple[nn.Module, Any]:
+    takes = inspect.signature(factory).parameters
+    if n is not None and "n" not in takes:
+        raise ParameterError(f"--n {n} was given, but {target} takes no argument n")
+    try:
+        made = factory(**({} if n is None else {"n": n}))
+    except Exception as error:
+        raise DataError(f"{target} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], nn.Module):
+        raise DataError(
+            f"{target} must return (model, inputs) with a torch.nn.Module first, got {type(made).__name__}"
+        )
+    return made

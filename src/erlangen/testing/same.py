@@ -1,0 +1,24 @@
+"""One line for a test suite: two models compute the same relations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from erlangen.audit.compare import Comparison, compare
+
+
+def assert_same_relation(model_a: nn.Module, model_b: nn.Module, inputs: Any) -> Comparison:
+    """Fail unless two models read the same keys, call by call and head by head, and let outputs depend on the
+    same positions: a rewrite, another backend, another version.
+
+    >>> import torch
+    >>> a, b = (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2))
+    >>> assert_same_relation(a, b, torch.randn(2, 5, 8)).calls
+    1
+    """
+    result = compare(model_a, model_b, inputs)
+    if not result.same:
+        raise AssertionError(str(result))
+    return result
