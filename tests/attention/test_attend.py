@@ -286,3 +286,25 @@ def test_without_the_extension_attention_runs_through_torch_and_says_so_once(mon
         er.attend(q, k, v, er.Causal())
     with pytest.raises(BackendError, match="needs the native extension"):
         er.attend(q, k, v, er.Causal(), backend="tiles")
+
+
+def test_compiled_layers_take_any_length_and_draw_dropout():
+    torch._dynamo.reset()
+    layer = er.Attention(16, 2, relation=er.Window(3), dropout=0.5)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for length in (8, 12, 17):
+        x = torch.randn(2, length, 16)
+        assert not torch.equal(compiled(x), compiled(x))
+    layer.eval()
+    for length in (8, 12, 17):
+        x = torch.randn(2, length, 16)
+        torch.testing.assert_close(compiled(x), layer(x))
+
+
+def test_autocast_computes_in_low_precision():
+    q, k, v = (x.float() for x in tensors(queries=6, keys=6))
+    expected = er.attend(q, k, v, er.Causal())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = er.attend(q, k, v, er.Causal())
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0)

@@ -60,8 +60,13 @@ def attend(
     lead = q.shape[:-3]
     q4, k4, v4 = (fold(x) for x in (q, k, v))
     # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep symbols.
-    sizes = [index(size) for size in (q4.shape[0], q4.shape[1], q4.shape[2], k4.shape[2])]
-    asked = (*sizes, str(q.device), backend)
+    batch, heads, queries, keys = (
+        index(q4.shape[0]),
+        index(q4.shape[1]),
+        index(q4.shape[2]),
+        index(k4.shape[2]),
+    )
+    asked = (batch, heads, queries, keys, str(q.device), backend)
     if torch.compiler.is_compiling():
         chosen, prepared = _decide_once(relation, *asked, return_weights, return_lse)
         bound = None

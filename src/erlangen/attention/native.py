@@ -21,7 +21,7 @@ from erlangen.attention import packing
 from erlangen.errors import BackendError, ShapeError
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ARGUMENTS = "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, int seed"
+_ARGUMENTS = "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, Tensor? seed"
 
 _library = torch.library.Library("erlangen", "DEF")
 
@@ -57,6 +57,11 @@ def _rows(x: Tensor) -> Tensor:
     if x.requires_grad:
         x = x.detach()
     return x if x.stride(-1) == 1 or x.size(-1) <= 1 else x.contiguous()
+
+
+def _number(seed: Tensor | None) -> int:
+    """The seed of the dropout; a tensor, so that drawing one is part of a compiled graph."""
+    return 0 if seed is None else int(seed)
 
 
 _CACHE = 4 << 20
@@ -122,7 +127,7 @@ def _define(name: str) -> tuple[Any, Any]:
         run_forward(
             index.forward,
             *(_rows(q), _gathered(k, index.degree), _gathered(v, index.degree), bias, out, lse),
-            *(scale, dropout, seed, torch.get_num_threads()),
+            *(scale, dropout, _number(seed), torch.get_num_threads()),
         )
         return out, lse
 
@@ -142,7 +147,7 @@ def _define(name: str) -> tuple[Any, Any]:
             *index.backward(),
             *(q, k, v, bias, grad, grad_lse, _rows(out), lse.detach().contiguous()),
             *(dq, dk, dv, None if bias is None else dbias),
-            *(scale, dropout, seed, torch.get_num_threads()),
+            *(scale, dropout, _number(seed), torch.get_num_threads()),
         )
         return dq, dk, dv, dbias
 
@@ -206,45 +211,24 @@ tiles, call_tiles = _define("tiles")
 edges, call_edges = _define("edges")
 
 
-def prepare(
-    q: Tensor, k: Tensor, v: Tensor, bound: packing.Binding, bias: Tensor | None
+def cast(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Checks the inputs of an operator, and casts them as autocast asks.
+    """The inputs as autocast asks, and the bias in the type scores are accumulated in; checked.
 
-    >>> class Bound: queries, keys = 3, 3
     >>> x = torch.zeros(1, 2, 4, 8)
-    >>> prepare(x, x, x, Bound(), None)
+    >>> cast(x, x, x, torch.zeros(2, 3))
     Traceback (most recent call last):
     ...
-    erlangen.errors.ShapeError: the relation is bound to 3 queries and 3 keys, but q has 4 and k has 4
+    erlangen.errors.ShapeError: bias must have shape (1 or 2, queries + keys - 1 = 7), got (2, 3)
     """
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.ndim != 4:
-            raise ShapeError(f"{name} must have shape (batch, heads, length, dim), got {tuple(x.shape)}")
-        if x.device.type != "cpu":
-            raise BackendError(f"the native kernels run on the CPU, but {name} is on {x.device}")
-    if (q.size(2), k.size(2)) != (bound.queries, bound.keys):
-        raise ShapeError(
-            f"the relation is bound to {bound.queries} queries and {bound.keys} keys, "
-            f"but q has {q.size(2)} and k has {k.size(2)}"
-        )
-    if k.size(1) == 0 or q.size(1) % k.size(1):
-        raise ShapeError(f"the {q.size(1)} heads of q are not a multiple of the {k.size(1)} heads of k")
-    if k.shape[:3] != v.shape[:3] or q.size(0) != k.size(0) or q.size(3) != k.size(3):
-        raise ShapeError(
-            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: "
-            "q and k must agree in batch and dim, k and v in batch, heads and length"
-        )
     if torch.is_autocast_enabled("cpu"):
         low = torch.get_autocast_dtype("cpu")
         q, k, v = (x if x.dtype == torch.float64 else x.to(low) for x in (q, k, v))
-    if q.dtype not in _DTYPES or k.dtype != q.dtype or v.dtype != q.dtype:
-        raise ShapeError(
-            f"q, k and v must share one dtype of float32, float64, bfloat16, float16; "
-            f"got {q.dtype}, {k.dtype}, {v.dtype}"
-        )
+    if q.dtype not in _DTYPES:
+        raise BackendError(f"the native kernels take float32, float64, bfloat16 and float16, not {q.dtype}")
     if bias is not None:
-        places = max(0, bound.queries + bound.keys - 1)
+        places = max(0, q.size(2) + k.size(2) - 1)
         if bias.ndim != 2 or bias.size(0) not in (1, q.size(1)) or bias.size(1) != places:
             raise ShapeError(
                 f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {places}), "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from erlangen.errors import BackendError
 
 if TYPE_CHECKING:
+    from erlangen.attention.binding import Bound
     from erlangen.relations.neighborhoods import Neighborhoods
 
 TILE = 64
@@ -27,21 +28,12 @@ except ImportError as error:  # built without a compiler: attention then runs th
     missing = str(error)
 
 
-class Binding(Protocol):
-    """The distinct neighborhoods of a call, and which one each batch item and head uses."""
-
-    distinct: tuple[Neighborhoods, ...]
-    index: np.ndarray
-    queries: int
-    keys: int
-
-
 class PackedTiles:
     """The tiles of a binding, in the extension's memory."""
 
     degree = 0.0  # tiles read rows together, none of them alone
 
-    def __init__(self, bound: Binding) -> None:
+    def __init__(self, bound: Bound) -> None:
         tiled = [near.tiles(TILE) for near in bound.distinct]
         tiles_before = np.cumsum([0] + [tiles.columns.size for tiles in tiled])
         patterns_before = np.cumsum([0] + [len(tiles.patterns) for tiles in tiled])
@@ -68,7 +60,7 @@ class PackedTiles:
 class PackedRuns:
     """The runs of a binding; those of the transposed relation are made when a gradient first needs them."""
 
-    def __init__(self, bound: Binding) -> None:
+    def __init__(self, bound: Bound) -> None:
         self._distinct = bound.distinct
         self._index = bound.index
         self.forward = _runs(bound.distinct, bound.index)
@@ -103,14 +95,13 @@ def _join(arrays: Sequence[np.ndarray], dtype: Any = np.int64) -> np.ndarray:
 
 
 # A torch operator takes tensors and numbers, so an index travels as a number. A binding owns its indices; the
-# number is forgotten with it, except where a compiled graph has it inside.
+# number is forgotten with it.
 _lock = RLock()
 _numbers = itertools.count(1)
 _alive: WeakValueDictionary[int, PackedTiles | PackedRuns] = WeakValueDictionary()
-_pinned: dict[int, PackedTiles | PackedRuns] = {}
 
 
-def number_of(bound: Binding, kind: type[PackedTiles] | type[PackedRuns]) -> int:
+def number_of(bound: Bound, kind: type[PackedTiles] | type[PackedRuns]) -> int:
     """The number under which `packed` finds the index of a binding; packs it at the first call."""
     kept: dict[str, Any] = vars(bound)
     slot = f"_{kind.__name__}"
@@ -126,26 +117,6 @@ def number_of(bound: Binding, kind: type[PackedTiles] | type[PackedRuns]) -> int
                 _alive[found[0]] = index
                 kept[slot] = found
     return found[0]
-
-
-def pinned_tiles(bound: Binding) -> int:
-    """`number_of` for a compiled graph, which keeps the number: the tiles stay as long as the process."""
-    return _pin(number_of(bound, PackedTiles))
-
-
-def pinned_runs(bound: Binding) -> int:
-    """`number_of` for a compiled graph, which keeps the number: the runs stay as long as the process."""
-    return _pin(number_of(bound, PackedRuns))
-
-
-def _pin(number: int) -> int:
-    _pinned[number] = _alive[number]
-    return number
-
-
-# What `torch.compiler.assume_constant_result` does, without importing the compiler before it is needed.
-for _function in (pinned_tiles, pinned_runs):
-    _function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def packed(number: int) -> PackedTiles | PackedRuns:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from erlangen.attention import native, packing
+from erlangen.attention import native
 from erlangen.attention.binding import Bound, bind
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
@@ -155,9 +155,6 @@ def _say_once(why: str | None) -> None:
 
 def prepare(backend: str, bound: Bound, device: str) -> Any:
     """What a backend derives from a bound relation: numbers, masks, indices; constant while compiling."""
-    if backend in ("tiles", "edges"):
-        kind = packing.PackedTiles if backend == "tiles" else packing.PackedRuns
-        return packing.number_of(bound, kind)
     return _module(backend).prepare(bound, device)
 
 
@@ -165,21 +162,21 @@ def run(
     backend: str, q: Tensor, k: Tensor, v: Tensor, prepared: Any, *, scale: float, dropout: float
 ) -> tuple[Tensor, Any, Any]:
     """Run one backend on what it prepared; gives (output, weights or None, log-sum-exp or None)."""
+    attend = _module(backend).attend
     if backend == "reference":
-        out, lse, weights = _module(backend).attend(q, k, v, prepared, scale=scale, dropout=dropout)
+        out, lse, weights = attend(q, k, v, prepared, scale=scale, dropout=dropout)
         return out, weights, lse
     if backend == "sdpa":
-        return _module(backend).attend(q, k, v, prepared, scale=scale, dropout=dropout), None, None
+        return attend(q, k, v, prepared, scale=scale, dropout=dropout), None, None
     if backend == "flex":
-        out, lse = _module(backend).attend(q, k, v, prepared, scale=scale, dropout=dropout)
+        out, lse = attend(q, k, v, prepared, scale=scale, dropout=dropout)
         return out, None, lse
-    seed = int(torch.randint(2**62, ())) if dropout else 0
-    operator = native.tiles if backend == "tiles" else native.edges
-    out, lse = operator(q, k, v, None, prepared, scale, dropout, seed)
+    seed = torch.randint(2**62, ()) if dropout else None
+    out, lse = attend(q, k, v, prepared, scale=scale, dropout=dropout, seed=seed)
     return out, None, lse
 
 
 def _module(backend: str) -> Any:
-    from erlangen.attention.backends import flex, reference, sdpa
+    from erlangen.attention.backends import edges, flex, reference, sdpa, tiles
 
-    return {"reference": reference, "sdpa": sdpa, "flex": flex}[backend]
+    return {"reference": reference, "sdpa": sdpa, "tiles": tiles, "edges": edges, "flex": flex}[backend]

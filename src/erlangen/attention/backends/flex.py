@@ -39,7 +39,7 @@ def attend(
     if q.shape[2] == 0 or k.shape[2] == 0:
         raise BackendError("backend 'flex' needs at least one query and one key")
     blocks, empty = prepared
-    function = _compiled() if q.device.type == "cuda" else flex_attention
+    function: Any = _compiled() if q.device.type == "cuda" else flex_attention
     with warnings.catch_warnings():
         # Off CUDA the eager form is what was asked for: it is for checks, not for speed.
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
@@ -52,6 +52,7 @@ def attend(
             enable_gqa=q.shape[1] != k.shape[1],
             return_aux=AuxRequest(lse=True),
         )
+    lse: Tensor = auxiliary.lse
     if empty is None:
-        return out, auxiliary.lse
-    return out.masked_fill(empty, 0.0), auxiliary.lse.masked_fill(empty.squeeze(-1), -torch.inf)
+        return out, lse
+    return out.masked_fill(empty, 0.0), lse.masked_fill(empty.squeeze(-1), -torch.inf)

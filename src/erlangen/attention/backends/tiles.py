@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from erlangen.attention import native, packing
+from erlangen.attention.binding import Bound
 
 
-def available() -> bool:
-    """Whether this backend can run here: the native extension is built.
-
-    >>> from erlangen.attention import native
-    >>> available() == native.available()
-    True
-    """
-    return native.available()
+def prepare(bound: Bound, device: str) -> int:
+    """The number of the packed index of a bound relation; it lives as long as `bound`."""
+    return packing.number_of(bound, packing.PackedTiles)
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    bound: packing.Binding,
+    prepared: int,
     *,
     scale: float,
     dropout: float = 0.0,
-    seed: int = 0,
+    seed: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of q (B, H, L, D) to k (B, Hkv, S, D) and v (B, Hkv, S, Dv): the output and the log-sum-exp.
 
-    Tiles of 64 x 64 pairs outside the relation are never touched, full ones need no mask. H must be a
-    multiple of Hkv: query head h reads key head h // (H / Hkv). `bias` (1 or H, L + S - 1) adds
-    bias[h, j - i + L - 1] to the score of query i and key j: its place S - 1 is the diagonal j = i + S - L.
+    Tiles of 64 x 64 pairs outside the relation are never touched, full ones need no mask.
+    Query head h reads key head h // (H / Hkv). `seed` decides what dropout drops. `bias` (1 or H, L + S - 1)
+    adds bias[h, j - i + L - 1] to the score of query i and key j; place S - 1 is the diagonal j = i + S - L.
 
-    >>> import numpy as np, torch
+    >>> import torch
+    >>> from erlangen.attention.binding import bind
     >>> from erlangen.relations import Causal
-    >>> class Bound: distinct, index, queries, keys = (Causal().on(3),), np.zeros((1, 1), np.int64), 3, 3
+    >>> bound = bind(Causal(), batch=1, heads=1, queries=3, keys=3)
     >>> v = torch.eye(3).view(1, 1, 3, 3)
-    >>> if available():
-    ...     out, lse = attend(torch.zeros(1, 1, 3, 3), v, v, Bound(), scale=1.0)
+    >>> if native.available():
+    ...     out, lse = attend(torch.zeros(1, 1, 3, 3), v, v, prepare(bound, "cpu"), scale=1.0)
     ...     assert torch.allclose(out[0, 0], torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3] * 3]))
     """
-    q, k, v, bias = native.prepare(q, k, v, bound, bias)
-    if torch.compiler.is_compiling():
-        index = packing.pinned_tiles(bound)
-    else:
-        index = packing.number_of(bound, packing.PackedTiles)
-    return native.call_tiles(q, k, v, bias, index, scale, dropout, seed)
+    q, k, v, bias = native.cast(q, k, v, bias)
+    return native.call_tiles(q, k, v, bias, prepared, scale, dropout, seed)
