@@ -159,6 +159,27 @@ def test_big_bird_is_block_sparse():
     assert not measured.all()
 
 
+def test_relative_positions_and_local_blocks():
+    xlnet = build("XLNet", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=64)
+    report = audit(xlnet, tokens(), er.Full())
+    assert report.verdict == "holds"
+    assert {call.api for call in report.calls} == {"eager"}
+    options = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4}
+    local = build(
+        "LongT5", **options, local_radius=2, encoder_attention_type="local", decoder_start_token_id=0
+    )
+    report = audit(
+        local, {"input_ids": tokens(n=9), "decoder_input_ids": tokens(n=5)}, flow=False, variants=False
+    )
+    assert [(call.api, call.kind) for call in report.calls] == [
+        ("module", "self"),
+        ("eager", "self"),
+        ("eager", "cross"),
+    ]
+    assert report.calls[0].kernel == er.Window(lookback=2, lookahead=2)
+    assert report.coverage.unexplained == ()
+
+
 def test_vit_reads_all_patches_and_its_class_token():
     model = build(
         "ViT", hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,

@@ -80,12 +80,14 @@ def describe(support: Support, rows: list[np.ndarray | None] | None = None) -> R
 
 
 def _candidates(bound: Neighborhoods, rows: np.ndarray | None) -> Iterator[Relation]:
-    yield from (Empty(), Full(), Identity(), Causal(), Causal().T)
+    orders = (Identity(), Causal(), Causal().T)
+    yield from (Empty(), Full(), *orders)
     paddings = list(_paddings(bound, rows))
     yield from paddings
+    yield from (order & padding for padding in paddings for order in orders)
     yield from _plain(bound, rows)
     for padding in paddings:
-        for relation in (Identity(), Causal(), Causal().T, *_plain(bound, rows)):
+        for relation in _plain(bound, rows):
             yield relation & padding
 
 
@@ -97,10 +99,10 @@ def _plain(bound: Neighborhoods, rows: np.ndarray | None) -> Iterator[Relation]:
         return
     offsets = edges[:, 0] + (n - bound.queries) - edges[:, 1]
     back, ahead = max(int(offsets.max()), 0), max(int(-offsets.min()), 0)
-    yield from (Window(back, ahead), Window(back, ahead) & ~Identity(), ~Identity())
+    yield from (~Identity(), Causal() & ~Identity(), Window(back, ahead), Window(back, ahead) & ~Identity())
     if bound.queries != n:
         return
-    yield from (Causal() & ~Identity(), Prefix(_first_stop(bound)))
+    yield Prefix(_first_stop(bound))
     yield from _partitions(bound)
     yield from _dilations(offsets)
     yield from _rings(bound)

@@ -127,10 +127,13 @@ def observe(
     collector = _Collector({} if known is None else known)
     session = Session(unwrapped(model), collector, batch)
     random.set()
-    try:
-        with torch.no_grad(), session:
+    output, error = None, None
+    with torch.no_grad(), session:
+        try:
             output = inputs.run(unwrapped(model))
-    except Exception as error:
+        except Exception as raised:
+            error = raised
+    if error is not None:
         random.set()
         inputs.run(model)  # an input that fails anyway fails here, with its own error
         reason = f"it fails under observation: {type(error).__name__}: {str(error).splitlines()[0]}"

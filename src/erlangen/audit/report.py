@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from erlangen.audit.capture.calls import Unexplained
@@ -130,6 +131,12 @@ class Report:
             )  # fmt: skip
             grouped.setdefault(key, []).append(call)
         return [(calls, calls[0]) for calls in grouped.values()]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as one HTML page that needs no network, and return where."""
+        from erlangen.audit.page import save
+
+        return save(self, path)
 
     def dumps(self) -> str:
         """The report as JSON text."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from erlangen.audit.capture.calls import EagerCall, fingerprint
+from erlangen.audit.capture.module import hidden_states
 from erlangen.audit.capture.sdpa import fold
 from erlangen.audit.capture.tape import Node, contracted_axis, name_of, opaque, product_factors, tensors
 
@@ -46,13 +47,24 @@ def product(session: Session, function: Any, args: Any, kwargs: Any, out: torch.
         if node is None or node.softmax is None:
             continue
         axis = contracted_axis(name, args, kwargs, weights)
-        if node.opaque or axis not in node.axes:
+        if (
+            node.opaque
+            or axis not in node.axes
+            or _local(session, node.shape[node.axes[1 - node.axes.index(axis)]])
+        ):
             _mark_module(session, node.softmax)
         else:
             node.softmax.consumed = True
             session.emit(lambda node=node, axis=axis: _record(session, node, axis))
         return
     session.tape.root(function, args, kwargs, out)
+
+
+def _local(session: Session, queries: int) -> bool:
+    """Whether the queries are chunks of the sequence that the running module was given."""
+    frame = session.frames.owner()
+    hidden = None if frame is None else hidden_states(frame)
+    return hidden is not None and queries not in hidden.shape[:2]
 
 
 def _record(session: Session, node: Node, key_axis: int) -> EagerCall:

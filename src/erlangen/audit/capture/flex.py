@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from erlangen.audit.capture.calls import FlexCall, fingerprint
-from erlangen.audit.capture.patches import replaced, watched
+from erlangen.audit.capture.patches import Rule, watched
 
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
@@ -18,18 +15,18 @@ _LIBRARY = "torch.nn.attention.flex_attention"
 _CALLERS = {"compile_friendly_flex_attention"}
 
 
-def flex_patches(session: Session, model: nn.Module) -> AbstractContextManager[Any]:
-    """Watch every reference to FlexAttention while the block runs; nothing if it was never imported."""
+def flex_rule(session: Session) -> list[Rule]:
+    """How to watch FlexAttention; nothing if it was never imported."""
     library = sys.modules.get(_LIBRARY)
     if library is None:
-        return nullcontext()
+        return []
     original = library.flex_attention
 
     def matches(value: Any) -> bool:
         plain = value is original or getattr(value, "_torchdynamo_orig_callable", None) is original
         return plain or value.__name__ in _CALLERS
 
-    return replaced(model, matches, lambda function: watched(session, function, record))
+    return [(matches, lambda function: watched(session, function, record))]
 
 
 def record(

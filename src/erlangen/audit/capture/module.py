@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from erlangen.audit.capture.calls import ModuleCall, content_key
+from erlangen.audit.capture.calls import ModuleCall, content_key, fingerprint
 from erlangen.audit.capture.frames import Frame
 from erlangen.audit.capture.tape import tensors
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
 
 
-def module_call(session: Session, frame: Frame) -> ModuleCall:
-    """The record of one module call: the module as a function of its hidden states (batch, length, dim).
-
-    The hidden states are the first floating tensor of that shape among the arguments.
-    """
+def hidden_states(frame: Frame) -> torch.Tensor | None:
+    """The first floating tensor of shape (batch, length, dim) among the arguments of a module call."""
     candidates = [t for t in tensors((frame.args, frame.kwargs)) if t.is_floating_point() and t.dim() == 3]
-    if not candidates:
+    return candidates[0] if candidates else None
+
+
+def module_call(session: Session, frame: Frame) -> ModuleCall:
+    """The record of one module call: the module as a function of its hidden states (batch, length, dim)."""
+    hidden = hidden_states(frame)
+    if hidden is None or hidden.shape[0] != session.batch:
         raise ValueError("its module takes no hidden states of shape (batch, length, dim)")
-    hidden = candidates[0]
 
     def run(value: torch.Tensor) -> torch.Tensor:
         copies = value.shape[0] // hidden.shape[0]
@@ -39,7 +41,10 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
     batch, length, _ = hidden.shape
     others = [content_key(t) for t in tensors((frame.args, frame.kwargs)) if t is not hidden]
     key = ("module", frame.name, frame.module.training, hidden.shape, hidden.dtype, tuple(others))
-    return ModuleCall(frame.name, batch, 1, length, length, run, hidden, frame.calls, key)
+    source = fingerprint(hidden)
+    return ModuleCall(
+        frame.name, batch, 1, length, length, run, hidden, frame.calls, key, fingerprints=(source, source)
+    )
 
 
 def _swap(value: Any, old: torch.Tensor, new: torch.Tensor, copies: int) -> Any:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from erlangen.audit.capture.calls import AttendCall, fingerprint
-from erlangen.audit.capture.patches import replaced, watched
+from erlangen.audit.capture.patches import Rule, watched
 from erlangen.audit.capture.sdpa import fold
 
 if TYPE_CHECKING:
@@ -18,15 +15,13 @@ if TYPE_CHECKING:
 _LIBRARY = "erlangen.attention.attend"
 
 
-def attend_patches(session: Session, model: nn.Module) -> AbstractContextManager[Any]:
-    """Watch every reference to `attend` while the block runs; nothing if it was never imported."""
+def attend_rule(session: Session) -> list[Rule]:
+    """How to watch `attend`; nothing if it was never imported."""
     library = sys.modules.get(_LIBRARY)
     if library is None:
-        return nullcontext()
+        return []
     original = library.attend
-    return replaced(
-        model, lambda value: value is original, lambda function: watched(session, function, record)
-    )
+    return [(lambda value: value is original, lambda function: watched(session, function, record))]
 
 
 def record(

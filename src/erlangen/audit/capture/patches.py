@@ -16,9 +16,26 @@ if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
 
 
+Rule = tuple[Callable[[Any], bool], Callable[[Any], Any]]
+"""Which functions to replace, and by what."""
+
+# These never hold references to attention functions of others; looking through them would cost the most.
+_PASSED_OVER = {
+    *sys.stdlib_module_names,
+    "numpy",
+    "scipy",
+    "sympy",
+    "matplotlib",
+    "hypothesis",
+    "_pytest",
+    "torch",
+}
+_LOOKED_INTO = {"torch.nn.attention.flex_attention"}
+
+
 @contextmanager
-def replaced(model: nn.Module, matches: Callable[[Any], bool], wrap: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace every function that matches by its wrapped value, for the time of a block.
+def replaced(model: nn.Module, rules: list[Rule]) -> Iterator[None]:
+    """Replace every function that a rule matches by its wrapped value, for the time of a block.
 
     `from library import function` copies the reference, so patching the library alone would miss callers: all
     names of imported modules are looked through, and the attributes of the model's own modules.
@@ -26,19 +43,31 @@ def replaced(model: nn.Module, matches: Callable[[Any], bool], wrap: Callable[[A
     undo: list[tuple[dict[str, Any], str, Any]] = []
     wrapped: dict[int, Any] = {}
     try:
-        for module in (*sys.modules.values(), *model.modules()):
-            names = getattr(module, "__dict__", None)
-            if not isinstance(names, dict):
-                continue
+        for names in _namespaces(model) if rules else ():
             for name, value in list(names.items()):
-                if type(value) is FunctionType and matches(value):
-                    replacement = wrapped.setdefault(id(value), wrap(value))
-                    undo.append((names, name, value))
-                    names[name] = replacement
+                if type(value) is not FunctionType:
+                    continue
+                for matches, wrap in rules:
+                    if matches(value):
+                        replacement = wrapped.setdefault(id(value), wrap(value))
+                        undo.append((names, name, value))
+                        names[name] = replacement
+                        break
         yield
     finally:
         for names, name, value in undo:
             names[name] = value
+
+
+def _namespaces(model: nn.Module) -> Iterator[dict[str, Any]]:
+    for key, module in list(sys.modules.items()):
+        if key.partition(".")[0] in _PASSED_OVER and key not in _LOOKED_INTO:
+            continue
+        names = getattr(module, "__dict__", None)
+        if isinstance(names, dict):
+            yield names
+    for module in model.modules():
+        yield vars(module)
 
 
 def watched(session: Session, function: Any, record: Callable[..., Any]) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from erlangen.audit.capture.calls import EdgeSoftmaxCall
-from erlangen.audit.capture.patches import replaced
+from erlangen.audit.capture.patches import Rule
 
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
@@ -30,18 +30,21 @@ class EdgeSoftmax:
         self._stack = ExitStack()
 
     def __enter__(self) -> EdgeSoftmax:
-        library = sys.modules.get(_LIBRARY)
-        if library is None:
-            return self
-        original = library.softmax
         with ExitStack() as stack:
             for module in self._model.modules():
                 for name in ("register_propagate_forward_pre_hook", "register_edge_update_forward_pre_hook"):
                     if hasattr(module, name):
                         stack.callback(getattr(module, name)(self._see_edges).remove)
-            stack.enter_context(replaced(self._model, lambda value: value is original, self._watched))
             self._stack = stack.pop_all()
         return self
+
+    def rule(self) -> list[Rule]:
+        """How to watch the softmax; nothing if torch-geometric was never imported."""
+        library = sys.modules.get(_LIBRARY)
+        if library is None:
+            return []
+        original = library.softmax
+        return [(lambda value: value is original, self._watched)]
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)

@@ -13,12 +13,16 @@ from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.capture import eager, mha, sdpa
 from erlangen.audit.capture.calls import Call, Unexplained
-from erlangen.audit.capture.flex import flex_patches
+from erlangen.audit.capture.flex import flex_rule
 from erlangen.audit.capture.frames import Frame, Frames
 from erlangen.audit.capture.module import module_call
-from erlangen.audit.capture.own import attend_patches
+from erlangen.audit.capture.own import attend_rule
+from erlangen.audit.capture.patches import replaced
 from erlangen.audit.capture.pyg import EdgeSoftmax
 from erlangen.audit.capture.tape import PRODUCTS, Node, Tape, name_of
+
+# Held here, so that a library that replaces them by name is still seen to call them.
+_SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
 
 Observer = Callable[[Call], None]
 
@@ -47,8 +51,8 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(self.frames)
             stack.enter_context(self._edges)
-            stack.enter_context(flex_patches(self, self._model))
-            stack.enter_context(attend_patches(self, self._model))
+            rules = [*flex_rule(self), *attend_rule(self), *self._edges.rule()]
+            stack.enter_context(replaced(self._model, rules))
             stack.enter_context(self._mode)
             self._stack = stack.pop_all()
         return self
@@ -69,7 +73,7 @@ class Session:
             if not node.consumed and not node.opaque
         ]
 
-    def emit(self, make: Callable[[], Call]) -> None:
+    def emit(self, make: Callable[[], Call], name: str | None = None) -> None:
         """Build and hand on one call; what cannot be built or measured is unexplained, never an error."""
         self.seen += 1
         owner = self.frames.owner()
@@ -81,7 +85,7 @@ class Session:
                 self._observe(make())
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            self.unexplained.append(Unexplained(self.frames.name(), reason))
+            self.unexplained.append(Unexplained(self.frames.name() if name is None else name, reason))
         finally:
             self.frames.paused = was_paused
 
@@ -90,10 +94,10 @@ class Session:
         out = function(*args, **kwargs)
         if self.frames.paused:
             return out
-        if function is F.scaled_dot_product_attention:
+        if function is _SDPA:
             self.emit(lambda: sdpa.record(self, function, args, kwargs))
             return out
-        if function is F.multi_head_attention_forward:
+        if function is _MHA:
             self.emit(lambda: mha.record(self, function, args, kwargs))
             return out
         name = name_of(function)
@@ -109,7 +113,7 @@ class Session:
 
     def _probe_module(self, frame: Frame) -> None:
         self.seen -= 1 + frame.calls  # counted when its parts were seen
-        self.emit(lambda: module_call(self, frame))
+        self.emit(lambda: module_call(self, frame), frame.name)
 
 
 class _Mode(TorchFunctionMode):

@@ -24,6 +24,10 @@ ENTRYWISE = ADDING | {
     *("to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
     *("dropout", "alpha_dropout", "softmax", "abs", "relu", "leaky_relu", "square", "pow", "dropout1d"),
 }
+SCALING = {
+    *("mul", "multiply", "imul", "div", "divide", "true_divide", "truediv", "itruediv", "neg", "tanh", "to"),
+    *("type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
+}
 RESHAPING = {
     "view",
     "reshape",
@@ -51,6 +55,13 @@ MOVING = {
     ),
     *("tril", "triu", "repeat_interleave", "index_put", "rearrange", "narrow", "select", "scatter_add"),
 }
+
+MOVING_ZEROS = (MOVING | RESHAPING | {"transpose", "permute", "swapdims"}) - {
+    "setitem",
+    "index_put",
+    "scatter",
+}
+"""Steps that only move entries, so that zeros stay zeros."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -83,6 +94,8 @@ class Node:
     """The softmax that this chain went through, if it did."""
     module: str = ""
     consumed: bool = False
+    vanishes: bool = False
+    """Zero whenever the scores are, wherever its entries were moved (relative position terms, shifted)."""
 
     @property
     def weights(self) -> bool:
@@ -124,7 +137,9 @@ class Tape:
         """
         if isinstance(value, torch.Tensor):
             node = self.node(value)
-            return value if node is None or not value.is_floating_point() else Ref(value, node)
+            if node is None or not value.is_floating_point():
+                return value
+            return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(value, node)
         if isinstance(value, tuple | list):
             return type(value)(map(self.refer, value)) if type(value) in (tuple, list) else value
         return value
@@ -146,7 +161,9 @@ class Tape:
             return
         first, second = factors
         bias = (args[0],) if name == "baddbmm" and args and isinstance(args[0], torch.Tensor) else ()
-        self.put(out, Node(None, (bias, kwargs), out.shape, out.dtype, out.device, axes, (first, second)))
+        made = Node(None, (bias, kwargs), out.shape, out.dtype, out.device, axes, (first, second))
+        made.vanishes = not bias
+        self.put(out, made)
 
     def step(self, function: Callable[..., Any], args: Any, kwargs: Any, out: Any, nodes: list[Node]) -> None:
         """Continue the chains of a call's arguments in its output."""
@@ -161,17 +178,37 @@ class Tape:
             for part in tensors(out) if moved else ():
                 self.put(part, opaque(part, nodes[0]))
             return
+        vanishes = self._vanishes(name, args, kwargs)
+        known = [node for node in nodes if not (node.opaque and node.vanishes)]
+        if name in ADDING and known and not any(node.weights for node in known):
+            nodes = known
         parent = max(nodes, key=lambda node: node.weights)
         axes = None if any(node.opaque for node in nodes) else carried_axes(name, args, kwargs, out, parent)
         if axes is None or any(node.axes != parent.axes for node in nodes):
             if not (moved or parent.opaque):
                 return
-            self.put(out, opaque(out, parent))
+            made = opaque(out, parent)
+            made.vanishes = vanishes
+            self.put(out, made)
             return
         arguments = (self.refer(args), {key: self.refer(value) for key, value in kwargs.items()})
         made = Node(function, arguments, out.shape, out.dtype, out.device, axes, parent.factors)
         made.softmax = parent.softmax
+        made.vanishes = vanishes
         self.put(out, made)
+
+    def _vanishes(self, name: str, args: Any, kwargs: Any) -> bool:
+        """Whether a step turns zero scores into zeros."""
+        floating = [t for t in tensors((args, kwargs)) if t.is_floating_point()]
+        vanishing = [(node := self.node(t)) is not None and node.vanishes for t in floating]
+        if name in SCALING:
+            return bool(vanishing) and vanishing[0]
+        numbers = [
+            value for value in (*args, *kwargs.values()) if isinstance(value, float | int) and value != 0
+        ]
+        return (name in ADDING and all(vanishing) and not numbers) or (
+            name in MOVING_ZEROS and all(vanishing)
+        )
 
 
 def opaque(tensor: torch.Tensor, parent: Node | None) -> Node:

@@ -1,0 +1,117 @@
+"""The report: a table, plain data with fixed keys, expectations of three kinds, and its cost."""
+
+import json
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import erlangen as er
+from audit_models import Stack, stack, vectors
+from erlangen.audit import audit
+from erlangen.audit.measure import observe
+from erlangen.audit.report import VERDICTS
+from erlangen.audit.state import RandomState
+from erlangen.errors import ParameterError
+
+N = 6
+
+
+def test_the_package_is_callable():
+    report = er.audit(stack([[er.Causal()]], N), vectors(N), er.Causal())
+    assert report.verdict == "holds"
+    with pytest.raises(AttributeError, match="nothing_here"):
+        er.audit.nothing_here  # noqa: B018
+
+
+def test_json_has_exactly_the_promised_keys():
+    report = audit(stack([[er.Causal(), er.Full()]], N), vectors(N), er.Causal())
+    data = json.loads(report.dumps())
+    assert list(data) == ["model", "verdict", "coverage", "calls", "flow", "warnings"]
+    assert data["coverage"] == {"calls": 1, "explained": 1, "unexplained": 0}
+    (call,) = data["calls"]
+    assert list(call) == [
+        "module", "kind", "queries", "keys", "heads", "declared", "kernel", "bias", "agree", "expected",
+        "counterexample",
+    ]  # fmt: skip
+    assert call["kernel"] == "PerHead([Causal(), Full()])"
+    assert (call["module"], call["kind"], call["bias"], call["agree"]) == (
+        "layers.0.attention",
+        "self",
+        None,
+        True,
+    )
+    assert call["counterexample"]["edge"] == "extra"
+    assert list(data["flow"]) == ["relation", "bias", "future_edges", "predicted", "outside_attention"]
+    assert (data["flow"]["relation"], data["flow"]["predicted"]) == ("Full()", "Full()")
+    assert data["flow"]["future_edges"] == N * (N - 1) // 2
+    assert data["flow"]["outside_attention"] == []
+    assert data["verdict"] in VERDICTS
+
+
+def test_without_attention_and_without_flow():
+    data = audit(torch.nn.Linear(16, 4), vectors(N), flow=False).to_json()
+    assert (data["calls"], data["flow"]) == ([], None)
+
+
+def test_the_table_groups_equal_layers():
+    text = str(audit(stack([[er.Causal()]] * 40, N), vectors(N), er.Causal(), flow=False, variants=False))
+    assert "layers.0.attention .. layers.39.attention (40 calls)" in text
+    assert len(text.splitlines()) < 12
+
+
+def test_expectations_by_pattern_and_by_function():
+    model = stack([[er.Causal()], [er.Window(2)], [er.Full()]], N)
+    patterns = {"layers.0.*": er.Causal(), "layers.1.*": er.Window(2)}
+    report = audit(model, vectors(N), patterns, flow=False, variants=False)
+    assert report.verdict == "holds"
+    assert [call.expected for call in report.calls] == [er.Causal(), er.Window(2), None]
+
+    asked = []
+
+    def expect(call):
+        asked.append(call.module)
+        return er.Causal() if call.heads == 1 else None
+
+    report = audit(model, vectors(N), expect, flow=False, variants=False)
+    assert asked == [f"layers.{i}.attention" for i in range(3)]
+    assert [one.module for one in report.counterexamples] == ["layers.1.attention", "layers.2.attention"]
+    assert [one.extra for one in report.counterexamples] == [False, True]
+
+
+def test_expectations_that_cannot_be():
+    model = stack([[er.Causal(), er.Causal()]], N)
+    with pytest.raises(ParameterError, match="more than 3 heads"):
+        audit(stack([[er.Causal()] * 4], N), vectors(N), er.PerHead([er.Causal()] * 3), flow=False)
+    with pytest.raises(ParameterError, match="must be a relation or None"):
+        audit(model, vectors(N), lambda call: "causal", flow=False)
+    with pytest.raises(ParameterError, match="expect maps patterns to relations"):
+        audit(model, vectors(N), {"layers.*": "causal"})
+
+
+def test_a_pattern_that_matches_nothing_decides_nothing():
+    report = audit(stack([[er.Causal()]], N), vectors(N), {"decoder.*": er.Causal()}, variants=False)
+    assert report.verdict == "undecided"
+
+
+def test_equal_masks_are_probed_once_and_a_replaced_function_is_still_seen(monkeypatch):
+    model = stack([[er.Causal()] * 2] * 12, N, "sdpa_bool")
+    original = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *args, **kwargs: original(*args, **kwargs))
+    with torch.no_grad():
+        seen = observe(model, er.audit.Inputs.of(vectors(N)), 2, RandomState.now())
+    assert len(seen.calls) == 12
+    assert len({id(call.kernel) for call in seen.calls}) == 1
+
+
+def test_progress_is_told():
+    steps = []
+    audit(stack([[er.Causal()]], N), vectors(N), progress=steps.append)
+    assert steps[0] == "declared and kernel witnesses"
+    assert f"flow from x: {N} positions" in steps
+
+
+def test_half_precision():
+    model = Stack([[er.Causal().on(N).dense()]], "finfo_min").to(torch.bfloat16)
+    report = audit(model, vectors(N).to(torch.bfloat16), er.Causal())
+    assert report.verdict == "holds"
