@@ -31,5 +31,13 @@ sanitize: $(STAMP)
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
 	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py
 
+# Times attention against its peers on this machine, about ten minutes; then writes the results into the docs.
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks; status=$$?; $(BIN)/python -m benchmarks --write-docs && exit $$status
+
+# Faults that were really released, each under the version that has it and under one that does not.
+museum: $(STAMP)
+	$(BIN)/python museum/run.py
+
 clean:
 	rm -rf .venv build

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run the cases, each in a process of its own, and show and keep what they measured."""
+"""Run the cases, each in a process of its own; show and keep what they measured."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from benchmarks.cases import ALL, BY_NAME
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 QUICK = HERE.parent / "build" / "benchmarks"
+WIDTH = 150
+"""The tables are not made narrower than this."""
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 
@@ -38,7 +40,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="tiny sizes and few runs, to see that all works; results.json is left alone",
+        help="tiny sizes and few runs, to see that all works; writes to build/benchmarks",
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON, not as tables")
     parser.add_argument(
@@ -118,7 +120,8 @@ def main() -> int:
     if options.json:
         print(json.dumps(results, indent=2))
     else:
-        Console().print(table.terminal(results))
+        screen = Console()
+        Console(width=max(screen.width, WIDTH)).print(table.terminal(results))
     return 1 if failed else 0
 
 

@@ -21,7 +21,7 @@ GRAPH = ("transformer_conv", "gat_conv", "sdpa")
 
 @dataclass(frozen=True)
 class Case:
-    """A named comparison. `make(n)` builds the problem; a family has several sizes, and its slope is fitted."""
+    """A named comparison. `make(n)` builds the problem; a family has several sizes and gives a slope."""
 
     name: str
     what: str
@@ -104,9 +104,7 @@ ALL = (
         Target(8.0, 0.70),
     ),
     _sequence("full", "every position reads all", "full", 4096, Target(1.0), Target(1.1)),
-    _sequence(
-        "causal", "every position reads itself and all before", "causal", 4096, Target(1.1), Target(1.1)
-    ),
+    _sequence("causal", "every position reads all up to itself", "causal", 4096, Target(1.1), Target(1.1)),
     _sequence(
         "irregular",
         "each position reads 94 random ones, 2.3% of pairs",

@@ -37,7 +37,8 @@ def body(results: Results, page: Path, pictures: list[Path]) -> str:
     machine = results["machine"]
     parts = [
         f"Measured on {machine['processor']}, {machine['threads']} threads, {machine['simd']}, "
-        f"torch {machine['torch']}, {machine['dtype']}: matrix product {machine['matmul_gflops']:.0f} GFLOP/s, "
+        f"torch {machine['torch']}, {machine['dtype']}: "
+        f"matrix product {machine['matmul_gflops']:.0f} GFLOP/s, "
         f"memory copy {machine['copy_gb_per_s']:.0f} GB/s.",
         markdown(HEADER, rows(results)),
         markdown(SLOPE_HEADER, slope_rows(results)),

@@ -23,7 +23,7 @@ class Problem:
     """One attention to compute: `inputs` are what every contender is called with.
 
     `kind` names the shape of the problem ("full", "causal", "window", "blocks", "irregular", "graph",
-    "additive", "layer", "decode", "planning"); a peer looks at it to decide whether it can compute this exactly.
+    "additive", "layer", "decode", "planning"); a peer looks at it to decide whether it can compute this.
     `pairs` counts related (query, key) pairs of all heads.
     """
 

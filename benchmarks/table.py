@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks.cases import BY_NAME
-from benchmarks.results import Results, family
+from benchmarks.results import Results
 from benchmarks.targets import SLOPE, Target
 
 HEADER = ("case", "mode", "erlangen", "best peer", "speed-up", "of peak", "memory", "its memory", "target")
@@ -28,10 +28,12 @@ def megabytes(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f} MB" if value >= 10 else f"{value:.1f} MB"
 
 
-def verdict(result: dict[str, Any]) -> str:
-    """Every demand on a result and whether it is met."""
-    case = BY_NAME.get(family(result["case"]))
-    target = case.targets.get(result["mode"], Target()) if case else Target()
+def verdict(result: dict[str, Any], sizes: list[int]) -> str:
+    """Every demand on a result and whether it is met; none is judged at other sizes than the case's."""
+    case = BY_NAME[result["case"]]
+    if tuple(sizes) != case.sizes:
+        return f"not judged at n = {sizes[-1]:,}"
+    target = case.targets.get(result["mode"], Target())
     return "; ".join(f"{words} {_met(met)}" for words, met in target.verdicts(result))
 
 
@@ -51,7 +53,7 @@ def rows(results: Results) -> list[tuple[str, ...]]:
             "-" if r["fraction_of_peak"] is None else f"{r['fraction_of_peak']:.0%}",
             megabytes(r["erlangen_mb"]),
             megabytes(r["peers_mb"].get(r["best_peer"])),
-            verdict(r),
+            verdict(r, results["details"][r["case"]][r["mode"]]["sizes"]),
         )
         for r in results["cases"]
         if "/" not in r["case"]
@@ -70,7 +72,7 @@ def slope_rows(results: Results) -> list[tuple[str, ...]]:
                 f"{who} {s:.2f}" for who, s in detail["slopes"].items() if s is not None and who != "erlangen"
             ]
             low, high = SLOPE
-            held = name in BY_NAME and BY_NAME[name].linear
+            held = BY_NAME[name].linear and BY_NAME[name].sizes == tuple(detail["sizes"])
             wanted = f"{low:g} to {high:g} {_met(low <= own <= high)}" if held else ""
             sizes = f"{detail['sizes'][0]:,} to {detail['sizes'][-1]:,}"
             found.append((name, mode, sizes, f"{own:.3f}", ", ".join(others), wanted))
@@ -121,9 +123,9 @@ def _rich(title: str, header: tuple[str, ...], body: list[tuple[str, ...]]) -> T
     for name in header:
         table.add_column(name, overflow="fold")
     for row in body:
-        table.add_row(
-            *(cell.replace("missed", "[red]missed[/]").replace(" met", " [green]met[/]") for cell in row)
-        )
+        *rest, last = row
+        coloured = last.replace("missed", "[red]missed[/]").replace(" met", " [green]met[/]")
+        table.add_row(*rest, coloured)
     return table
 
 

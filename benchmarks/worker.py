@@ -1,7 +1,7 @@
 """One case in a process of its own: memory first, in forked children, then times, all contenders in turn.
 
-`python -m benchmarks.worker CASE [--quick]` prints lines of JSON: {"doing": text, "done": fraction} as it goes, and
-{"outcome": ...} at the end.
+`python -m benchmarks.worker CASE [--quick]` prints lines of JSON: {"doing": text, "done": fraction} as it
+goes, and {"outcome": ...} at the end.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from benchmarks import limits, measure, memory
 from benchmarks.agreement import agree
 from benchmarks.cases import BY_NAME, TRAINING, Case
+from benchmarks.memory import OURS
 from benchmarks.peers import CannotRun, load
 from benchmarks.slope import slope
 
 Tell = Callable[[str, float], None]
-OURS = "erlangen"
 MEMORY_SHARE = 0.4
 """About how much of a case's time the memory takes, for the progress bar."""
 

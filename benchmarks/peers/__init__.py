@@ -1,7 +1,8 @@
 """The contenders, one module each: `NAME`, and `prepare(problem, training)` giving what is timed.
 
-What `prepare` gives takes the inputs of the problem and returns the output; masks, indices and compilation belong
-into `prepare` or into the first call. A peer that cannot compute the problem exactly raises `CannotRun`.
+What `prepare` gives takes the inputs of the problem and returns the output; masks, indices and compilation
+belong into `prepare` or into the first call. A peer that cannot compute the problem
+exactly raises `CannotRun`.
 """
 
 from __future__ import annotations

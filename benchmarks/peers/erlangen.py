@@ -34,7 +34,8 @@ def _additive(problem: Problem) -> Run:
     def run(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
         one = torch.ones_like(a)
         q, k = torch.stack([a, one], -1), torch.stack([one, b], -1)
-        out = attend(*(x.transpose(0, 1) for x in (q, k, v)), problem.relation, scale=1.0)
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        out = attend(q, k, v, problem.relation, scale=1.0)
         return out.transpose(0, 1)
 
     return run

@@ -1,7 +1,7 @@
 """PyG's GATConv. Its scores are LeakyReLU(a_i + b_j), never products of queries and keys.
 
-With slope 1 the LeakyReLU is the identity, and the scores are those of a dot product: the same work, comparable
-exactly. Timed on given a, b and values, without the projections.
+With slope 1 the LeakyReLU is the identity, and the scores are those of a dot product: the same work,
+comparable exactly. Timed on given a, b and values, without the projections.
 """
 
 from __future__ import annotations

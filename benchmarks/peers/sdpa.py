@@ -1,4 +1,4 @@
-"""`F.scaled_dot_product_attention`: no mask where full, `is_causal` where causal, a dense 4-D mask elsewhere."""
+"""`F.scaled_dot_product_attention`: no mask where full, `is_causal` where causal, else a dense 4-D mask."""
 
 from __future__ import annotations
 

@@ -1,0 +1,153 @@
+"""What a run leaves behind: results with their keys, tables, pictures, the page."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.cases import BY_NAME
+from benchmarks.slope import slope
+from benchmarks.targets import Target
+
+from benchmarks import document, measure, memory, plot, results, table, targets
+from benchmarks import slope as slopes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    """A case and a family, run in processes of their own as `python -m benchmarks` runs them."""
+    found = results.empty()
+    for name in ("graph-10k", "scaling-window-64"):
+        command = [sys.executable, "-m", "benchmarks.worker", name, "--quick"]
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        *steps, last = (json.loads(line) for line in done.stdout.splitlines())
+        assert all(0 <= step["done"] <= 1 for step in steps)
+        results.add(found, last["outcome"])
+    return found
+
+
+def test_every_result_has_exactly_its_keys(outcome):
+    assert [(r["case"], r["mode"]) for r in outcome["cases"]] == [
+        ("graph-10k", "forward"),
+        ("graph-10k", "training"),
+        ("scaling-window-64/n=256", "forward"),
+        ("scaling-window-64/n=512", "forward"),
+        ("scaling-window-64/n=256", "training"),
+        ("scaling-window-64/n=512", "training"),
+    ]
+    for r in outcome["cases"]:
+        assert tuple(r) == results.KEYS
+        assert r["erlangen_ms"] > 0
+        assert r["peers"].keys() == r["peers_mb"].keys()
+        assert r["best_peer"] == min((p for p in r["peers"] if r["peers"][p]), key=lambda p: r["peers"][p])
+        assert r["speedup"] == pytest.approx(r["peers"][r["best_peer"]] / r["erlangen_ms"])
+        assert r["fraction_of_peak"] > 0
+
+
+def test_a_peer_that_cannot_run_is_null_with_a_reason(outcome):
+    forward = outcome["cases"][0]
+    assert forward["peers"]["PyG GATConv"] is None
+    assert "a_i + b_j" in outcome["details"]["graph-10k"]["forward"]["not_run"]["PyG GATConv"]
+
+
+def test_the_machine_is_described(outcome):
+    assert outcome["machine"]["matmul_gflops"] > 0
+    assert outcome["machine"]["copy_gb_per_s"] > 0
+
+
+def test_files_tables_pictures_and_the_page(outcome, tmp_path):
+    path = tmp_path / "results.json"
+    results.write(outcome, path)
+    assert results.read(path) == outcome
+    pictures = plot.draw(outcome, tmp_path / "plots")
+    assert [picture.name for picture in pictures] == ["scaling-window-64.png"]
+    assert pictures[0].stat().st_size > 0
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{document.BEGIN}\nold\n{document.END}\nafter\n")
+    document.write_docs(outcome, page, pictures)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| graph-10k | training |" in text
+    assert "plots/scaling-window-64.png" in text
+    (tmp_path / "none.md").write_text("no markers")
+    with pytest.raises(ValueError, match="no markers"):
+        document.write_docs(outcome, tmp_path / "none.md", pictures)
+
+
+def test_targets_are_not_judged_at_other_sizes(outcome):
+    assert all(row[-1].startswith("not judged") for row in table.rows(outcome))
+    assert all(row[-1] == "" for row in table.slope_rows(outcome))
+
+
+def test_a_failed_case_replaces_its_old_results_and_keeps_the_others(outcome):
+    found = json.loads(json.dumps(outcome))
+    results.add_failure(found, "graph-10k", "off by one")
+    assert found["failed"] == {"graph-10k": "off by one"}
+    assert {results.family(r["case"]) for r in found["cases"]} == {"scaling-window-64"}
+
+
+def test_targets_are_met_or_missed():
+    result = {
+        "erlangen_ms": 5.0,
+        "speedup": 2.0,
+        "fraction_of_peak": 0.5,
+        "best_peer": "PyG TransformerConv",
+        "erlangen_mb": 10.0,
+        "peers_mb": {"PyG TransformerConv": 100.0},
+    }
+    assert Target(2.0, 0.6, 1 / 20, 10).verdicts(result) == [
+        ("2x", True),
+        ("60% of peak", False),
+        ("1/20 of PyG's memory", False),
+        ("under 10 ms", True),
+    ]
+    assert Target(1.0).verdicts({**result, "speedup": None}) == [("1x", False)]
+
+
+def test_turns_are_interleaved_and_medians():
+    order = []
+    contenders = {name: (lambda name=name: order.append(name)) for name in "ab"}
+    times = measure.interleaved(contenders, measure.Budget(least=3, most=3, seconds=1.0), {})
+    assert order == ["a", "b"] * 3
+    assert times.keys() == {"a", "b"}
+    order.clear()
+    measure.interleaved(contenders, measure.Budget(least=2, most=3, seconds=0.0), {})
+    assert order == ["a", "b"] * 2
+
+
+@pytest.mark.parametrize("module", [results, table, targets, slopes])
+def test_the_examples_in_the_docstrings_run(module):
+    failed, tried = doctest.testmod(module)
+    assert tried
+    assert not failed
+
+
+def test_the_slope_of_a_power_is_its_exponent():
+    assert slope([(n, 3 * n**1.5) for n in (10, 100, 1000)]) == pytest.approx(1.5)
+    assert slope([(10, 1.0)]) is None
+
+
+@pytest.mark.skipif(not memory.supported(), reason="the peak of the resident set cannot be read here")
+def test_memory_counts_what_a_step_allocates():
+    code = (
+        "from benchmarks.cases import BY_NAME; from benchmarks.memory import peak_mb; "
+        "print(peak_mb(BY_NAME['causal'], 1024, 'materialised', False))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    scores = 8 * 1024 * 1024 * 4 / 2**20
+    assert scores < float(done.stdout) < 6 * scores
+
+
+def test_the_command_lists_its_cases():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(BY_NAME)
