@@ -106,6 +106,18 @@ def test_padding_read_is_caught_with_and_without_an_expectation():
     assert (report.counterexamples[0].item, report.counterexamples[0].key) == (1, 5)
 
 
+def test_padding_that_leaks_outside_attention():
+    class Pools(Padded):
+        def forward(self, input_ids, attention_mask=None):
+            out = super().forward(input_ids, attention_mask)["logits"]
+            return out + self.embed(input_ids).mean(1, keepdim=True)
+
+    report = audit(Pools(), padded_inputs(), er.Full())
+    assert report.verdict == "violated"
+    broken = report.counterexamples[0]
+    assert (broken.module, broken.item, broken.key) == ("the whole model", 1, 5)
+
+
 def test_padding_is_tried_by_itself():
     tokens = padded_inputs()["input_ids"]
     assert audit(Padded(), tokens).verdict == "measured"

@@ -320,6 +320,9 @@ def test_an_output_without_numbers_is_refused():
 
     with pytest.raises(DataError, match="no floating point tensor"):
         flow(Silent(), Inputs.of(vectors(4)))
+    report = audit(Silent(), vectors(4), er.Causal())
+    assert report.verdict == "undecided"
+    assert any("the flow was not measured" in text for text in report.warnings)
 
 
 def test_suffixes_settle_causality():

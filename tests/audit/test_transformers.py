@@ -138,6 +138,7 @@ def test_longformer_is_probed_through_its_module():
     assert [call.api for call in report.calls] == ["module", "module"]
     assert report.calls[0].kernel == er.Window(lookback=2, lookahead=2)
     assert report.coverage.unexplained == ()
+    assert any("heads are not told apart" in text for text in report.warnings)
     assert report.flow is not None
     assert report.flow.relation == er.Window(lookback=4, lookahead=4)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from erlangen.audit.api import audit
-    from erlangen.audit.compare import Comparison, Difference, compare
+    from erlangen.audit.comparison import Comparison, Difference, compare
     from erlangen.audit.expect import Counterexample
     from erlangen.audit.inputs import Inputs
     from erlangen.audit.report import Coverage, Report
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "audit": "erlangen.audit.api",
-    "Comparison": "erlangen.audit.compare",
-    "Difference": "erlangen.audit.compare",
-    "compare": "erlangen.audit.compare",
+    "Comparison": "erlangen.audit.comparison",
+    "Difference": "erlangen.audit.comparison",
+    "compare": "erlangen.audit.comparison",
     "Counterexample": "erlangen.audit.expect",
     "Inputs": "erlangen.audit.inputs",
     "Coverage": "erlangen.audit.report",

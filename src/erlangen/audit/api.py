@@ -115,7 +115,7 @@ def _audit(
         tell("training mode")
         trials.append(try_training(model, first, base, expect, real, snapshot, batch, known))
 
-    flows = _flows(model, first, found, base, expect, real, tell) if flow else []
+    flows = _flows(model, first, found, base, expect, real, tell, warnings) if flow else []
     main = _main_flow(flows)
     if variants and trials[-1].skipped is None:
         for one in flows:
@@ -186,11 +186,16 @@ def _flows(
     expect: Expectation,
     real: dict[str, np.ndarray | None],
     tell: Progress,
+    warnings: list[str],
 ) -> list[FlowVerdict]:
     verdicts = []
     for content in found:
         tell(f"flow from {content.name}: {content.length} positions")
-        measured = measure_flow(model, inputs, content)
+        try:
+            measured = measure_flow(model, inputs, content)
+        except DataError as error:
+            warnings.append(f"the flow was not measured: {error}")
+            return []
         verdict = judge_flow(measured, base.calls, found, expect, real, not base.unexplained)
         if _has_fast_path(model):
             watched = measure_flow(model, inputs, content, observed=True)

@@ -31,6 +31,9 @@ def limits(
                 f"{call.module}: {call.keys} keys are not more than {window} reads, so it looks like Causal()"
             )
             break
+    merged = [call.module for call in calls if call.api == "module"]
+    if merged:
+        found.append(f"{merged[0]} ({len(merged)} calls) was probed as a whole: its heads are not told apart")
     if contents and longest < 4:
         found.append(f"a sequence of {longest} positions tells little: give a longer one")
     if contents and calls and not padded:

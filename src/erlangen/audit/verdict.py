@@ -196,7 +196,7 @@ def judge_flow(
             _kept(said - seen, rows, b)
             for b, (said, seen) in enumerate(zip(lower, flow.relations, strict=True))
         )
-    verdict.counterexample = _flow_break(verdict, calls, found, target, expect, covered)
+    verdict.counterexample = _flow_break(verdict, calls, found, target, expect, real, covered)
     return verdict
 
 
@@ -206,6 +206,7 @@ def _flow_break(
     found: list[Content],
     target: Content,
     expect: Expectation,
+    real: dict[str, np.ndarray | None],
     covered: bool,
 ) -> Counterexample | None:
     """A dependence that no stack of the expected relations allows."""
@@ -213,7 +214,7 @@ def _flow_break(
     if expect is None or flow.pooled or not verdict.square:
         return None
     for b, seen in enumerate(flow.relations):
-        bound = _allowed(calls, found, target, expect, covered, b, seen.queries)
+        bound = _allowed(calls, found, target, expect, real, covered, b, seen.queries)
         if bound is None:
             continue
         allowed, text = bound
@@ -229,6 +230,7 @@ def _allowed(
     found: list[Content],
     target: Content,
     expect: Expectation,
+    real: dict[str, np.ndarray | None],
     covered: bool,
     item: int,
     rows: int,
@@ -248,9 +250,11 @@ def _allowed(
         relation = relations[call.index]
         if relation is None:
             return Full().on(call.queries, call.keys)
-        result = bind_expected(relation, call, item, 0, None)
+        mask = _real(call.key_inputs, call.keys, real)
+        keys = None if mask is None else mask[min(item, len(mask) - 1)]
+        result = bind_expected(relation, call, item, 0, keys)
         for head in range(1, call.heads):
-            result = result | bind_expected(relation, call, item, head, None)
+            result = result | bind_expected(relation, call, item, head, keys)
         return result
 
     product = predict(calls, found, target, rows, union)
