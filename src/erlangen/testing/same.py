@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from erlangen.audit.compare import Comparison, compare
+from erlangen.audit.comparison import Comparison, compare
 
 
 def assert_same_relation(model_a: nn.Module, model_b: nn.Module, inputs: Any) -> Comparison:

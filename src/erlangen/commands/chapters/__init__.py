@@ -19,6 +19,7 @@ Chapter = Callable[["Console", Path], None]
 CHAPTERS: tuple[tuple[str, str], ...] = (
     ("Relations: which keys each query reads", "relations"),
     ("Bias: what a relation assumes, with certificates", "bias"),
+    ("Audit: which relation do real models really compute?", "audit"),
 )
 """(title, module of this package) of every chapter."""
 

@@ -111,7 +111,7 @@ def compare(
     asked = [backends is not None, modes is not None, decode is not None]
     if sum(asked) > 1 or len(given) != (1 if any(asked) else 2) or not isinstance(model, nn.Module):
         raise ParameterError(
-            "compare takes (model_a, model_b, inputs), or (model, inputs) and one of backends=, modes=, decode="
+            "compare takes (model_a, model_b, inputs), or (model, inputs) and one of backends, modes, decode"
         )
     inputs = Inputs.of(given[-1])
     if decode is not None:
@@ -174,7 +174,7 @@ def _with_backend(model: nn.Module, name: str) -> nn.Module:
     build: Any = getattr(type(model), "_from_config", None)
     if config is None or build is None:
         raise ParameterError(
-            f"backends= is for transformers models; {type(model).__name__} has no configuration to rebuild it "
+            f"backends is for transformers models; {type(model).__name__} has no configuration to rebuild it "
             "from. Build both and call compare(model_a, model_b, inputs)"
         )
     with torch.random.fork_rng(devices=[]):
