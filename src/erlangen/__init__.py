@@ -126,7 +126,9 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'erlangen' has no attribute {name!r}")
     source = _LAZY[name]
-    return import_module(f"erlangen.{name}") if source is None else getattr(import_module(source), name)
+    value = import_module(f"erlangen.{name}") if source is None else getattr(import_module(source), name)
+    globals()[name] = value  # found directly from now on
+    return value
 
 
 def __dir__() -> list[str]:

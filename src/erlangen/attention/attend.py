@@ -75,14 +75,10 @@ def attend(
     scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
     out, weights, lse = run(chosen, q4, k4, v4, prepared, scale=scale, dropout=dropout)
     del bound  # a native index lives as long as its binding
-    results = [out.reshape(*lead, *out.shape[1:])]
-    if return_weights:
-        assert weights is not None
-        results.append(weights.reshape(*lead, *weights.shape[1:]))
-    if return_lse:
-        assert lse is not None
-        results.append(lse.reshape(*lead, *lse.shape[1:]))
-    return results[0] if len(results) == 1 else tuple(results)
+    asked_for = [out, *([weights] if return_weights else []), *([lse] if return_lse else [])]
+    if len(lead) != 1:
+        asked_for = [x.reshape(*lead, *x.shape[1:]) for x in asked_for]
+    return asked_for[0] if len(asked_for) == 1 else tuple(asked_for)
 
 
 def _decide(
@@ -98,8 +94,13 @@ def _decide(
     vectors: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[str, Any, Bound]:
     bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=keys, vectors=vectors)
-    chosen, _ = choose(bound, device, backend, weights, lse)
-    return chosen, prepare(chosen, bound, device), bound
+
+    def decide() -> tuple[str, Any]:
+        chosen, _ = choose(bound, device, backend, weights, lse)
+        return chosen, prepare(chosen, bound, device)
+
+    chosen, prepared = bound.derived((device, backend, weights, lse), decide)
+    return chosen, prepared, bound
 
 
 _kept: list[Bound] = []

@@ -34,6 +34,7 @@ class PackedTiles:
     degree = 0.0  # tiles read rows together, none of them alone
 
     def __init__(self, bound: Bound) -> None:
+        self.pairs = _pairs(bound)
         tiled = [near.tiles(TILE) for near in bound.distinct]
         tiles_before = np.cumsum([0] + [tiles.columns.size for tiles in tiled])
         patterns_before = np.cumsum([0] + [len(tiles.patterns) for tiles in tiled])
@@ -64,8 +65,8 @@ class PackedRuns:
         self._distinct = bound.distinct
         self._index = bound.index
         self.forward = _runs(bound.distinct, bound.index)
-        edges = sum(near.num_edges for near in bound.distinct)
-        self.degree = edges / max(1, bound.keys * len(bound.distinct))
+        self.pairs = _pairs(bound)
+        self.degree = self.pairs / max(1, bound.keys)
         self._transposed: Any = None
 
     def backward(self) -> tuple[Any, ...]:
@@ -75,6 +76,11 @@ class PackedRuns:
                 if self._transposed is None:
                     self._transposed = _runs(tuple(near.T for near in self._distinct), self._index)
         return (self.forward, self._transposed)
+
+
+def _pairs(bound: Bound) -> float:
+    """Related pairs of one head of one batch item, on average over the distinct relations."""
+    return sum(near.num_edges for near in bound.distinct) / len(bound.distinct)
 
 
 def _runs(distinct: Sequence[Neighborhoods], index: np.ndarray) -> Any:

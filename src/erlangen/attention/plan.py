@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import native
+from erlangen.attention.backends import edges, reference, sdpa, tiles
 from erlangen.attention.binding import Bound, bind
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
@@ -93,10 +94,10 @@ def choose(bound: Bound, device: str, backend: str | None, weights: bool, lse: b
         return "reference", "the weights were asked for, and only the dense oracle forms them"
     device = device.partition(":")[0]
     if device == "cpu" and native.available():
-        tiles, edges = bound.derived("cost", lambda: _native_cost(bound))
-        if tiles <= edges:
-            return "tiles", f"by tiles {tiles} units of work, edge by edge {edges}"
-        return "edges", f"edge by edge {edges} units of work, by tiles {tiles}"
+        by_tiles, by_edges = bound.derived("cost", lambda: _native_cost(bound))
+        if by_tiles <= by_edges:
+            return "tiles", f"by tiles {by_tiles} units of work, edge by edge {by_edges}"
+        return "edges", f"edge by edge {by_edges} units of work, by tiles {by_tiles}"
     if device == "cpu":
         _say_once(native.missing())
     if lse and device != "cuda":
@@ -126,9 +127,9 @@ def _refuse(backend: str, device: str, weights: bool, lse: bool) -> None:
 def _native_cost(bound: Bound) -> tuple[int, int]:
     """Estimated work by tiles and edge by edge, over all heads and items that `index` names."""
     uses = np.bincount(bound.index.ravel(), minlength=len(bound.distinct))
-    tiles = sum(int(n) * _tile_cost(m.tiles(64)) for n, m in zip(uses, bound.distinct, strict=True))
-    edges = sum(int(n) * m.num_edges for n, m in zip(uses, bound.distinct, strict=True))
-    return tiles, edges
+    by_tiles = sum(int(n) * _tile_cost(m.tiles(64)) for n, m in zip(uses, bound.distinct, strict=True))
+    by_edges = sum(int(n) * m.num_edges for n, m in zip(uses, bound.distinct, strict=True))
+    return by_tiles, by_edges
 
 
 def _tile_cost(tiles: Tiles) -> int:
@@ -177,6 +178,11 @@ def run(
 
 
 def _module(backend: str) -> Any:
-    from erlangen.attention.backends import edges, flex, reference, sdpa, tiles
+    if backend == "flex":
+        from erlangen.attention.backends import flex  # imports the compiler: only when used
 
-    return {"reference": reference, "sdpa": sdpa, "tiles": tiles, "edges": edges, "flex": flex}[backend]
+        return flex
+    return _LIGHT[backend]
+
+
+_LIGHT = {"reference": reference, "sdpa": sdpa, "tiles": tiles, "edges": edges}

@@ -13,7 +13,7 @@ from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
 
 def fold(x: Tensor) -> Tensor:
     """(..., heads, length, dim) as (batch, heads, length, dim)."""
-    return x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
+    return x if x.dim() == 4 else x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
 
 
 def check(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> None:

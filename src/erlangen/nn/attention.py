@@ -124,10 +124,12 @@ class Attention(nn.Module):
         return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)
 
 
-def _trim(rows: Neighborhoods, k: Tensor, v: Tensor) -> tuple[Neighborhoods, Tensor, Tensor]:
+def _trim(rows: Neighborhoods, k: Tensor, v: Tensor) -> tuple[Relation | Neighborhoods, Tensor, Tensor]:
     """Cut off the keys before the first and after the last that any row reads: views, no copies."""
     if rows.starts.size == 0:
         return rows, k, v
     low, high = int(rows.starts.min()), int(rows.stops.max())
-    trimmed = Neighborhoods(rows.queries, high - low, rows.indptr, rows.starts - low, rows.stops - low)
-    return trimmed, k[..., low:high, :], v[..., low:high, :]
+    k, v = k[..., low:high, :], v[..., low:high, :]
+    if rows.num_edges == rows.queries * (high - low):
+        return Full(), k, v  # what remains is read by all: the same relation at every step, bound only once
+    return Neighborhoods(rows.queries, high - low, rows.indptr, rows.starts - low, rows.stops - low), k, v
