@@ -46,8 +46,8 @@ def interleaved(
     """The median time of every contender in milliseconds.
 
     In each turn every contender runs once, so that all meet the same disturbances. One that has spent its
-    seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose first call took
-    more than twice its seconds runs once only.
+    seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose turns take more
+    than half of its seconds need not take more than one.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     enabled = gc.isenabled()
@@ -70,5 +70,5 @@ def interleaved(
 
 
 def _plays(taken: list[float], warm: float, budget: Budget) -> bool:
-    least = 1 if min([warm, *taken]) > 2 * budget.seconds else budget.least
+    least = 1 if min([warm, *taken]) > budget.seconds / 2 else budget.least
     return len(taken) < least or sum(taken) < budget.seconds

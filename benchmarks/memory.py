@@ -23,7 +23,7 @@ from benchmarks.measure import step
 from benchmarks.peers import CannotRun, Contender, load
 from benchmarks.problems import Problem
 
-SLOW = 10.0
+SLOW = 3.0
 """Seconds of a first step beyond which a peer is not asked for a second."""
 OURS = "erlangen"
 COMPILED = ("flex",)
