@@ -299,6 +299,27 @@ def test_outputs_of_any_type(wrap):
     assert report.flow.relation == er.Causal()
 
 
+def test_windows_of_an_image_are_said_to_be_chunks():
+    class Windows(nn.Module):
+        def forward(self, x):
+            q = x.view(-1, 3, 16)
+            return F.scaled_dot_product_attention(q, q, q).view_as(x)
+
+    report = audit(Windows(), vectors(6), flow=False, variants=False)
+    assert (report.calls[0].queries, report.calls[0].heads) == (3, 2)
+    assert any("that of a chunk" in text for text in report.warnings)
+
+
+def test_samples_of_sound_have_no_positions():
+    class Hears(nn.Module):
+        def forward(self, input_values):
+            return input_values.unfold(1, 4, 4)
+
+    report = audit(Hears(), {"input_values": torch.zeros(2, 16)})
+    assert report.flow is None
+    assert any("no input with positions" in text for text in report.warnings)
+
+
 def test_a_pooled_output_has_one_row():
     class Pooled(nn.Module):
         def __init__(self):

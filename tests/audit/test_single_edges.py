@@ -15,7 +15,7 @@ N = 5
 EXACT = [style for style in STYLES if style != "after_softmax"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_every_flip_is_caught(data):
     layers, heads = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))

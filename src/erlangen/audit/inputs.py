@@ -22,6 +22,7 @@ PADDING_MASKS = {
     "key_padding_mask": (("query", "key", "x", "src"), 0),
 }
 _NOT_CONTENT = ("mask", "position", "token_type", "labels", "edge", "cache", "past", "bias", "batch", "index")
+_SOUND = ("input_values", "input_features")
 _EDGES = ("edge_index", "adj", "adj_t")
 
 
@@ -174,6 +175,8 @@ def contents(model: nn.Module, inputs: Inputs) -> list[Content]:
             or name in _EDGES
         ):
             continue
+        if name in _SOUND and not _frames_first(model, value):
+            continue
         if any(value is content.tensor for content in found) or value.numel() == 0:
             continue
         if value.is_floating_point() and value.dim() == 4:
@@ -209,6 +212,12 @@ def real_positions(model: nn.Module, inputs: Inputs, content: Content) -> np.nda
                 return array > -1e4 if real == 0 else array > 0
             return array.astype(bool) if real == 1 else ~array.astype(bool)
     return None
+
+
+def _frames_first(model: nn.Module, sound: torch.Tensor) -> bool:
+    """Whether sound is given as (batch, frames, features); samples and (batch, features, frames) are not."""
+    bins = getattr(getattr(model, "config", None), "num_mel_bins", None)
+    return sound.dim() == 3 and not (bins == sound.shape[1] != sound.shape[2])
 
 
 def _sequence_first(model: nn.Module) -> bool:

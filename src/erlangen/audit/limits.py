@@ -34,6 +34,12 @@ def limits(
     merged = [call.module for call in calls if call.api == "module"]
     if merged:
         found.append(f"{merged[0]} ({len(merged)} calls) was probed as a whole: its heads are not told apart")
+    local = [call for call in calls if contents and _is_local(call, contents)]
+    if local:
+        found.append(
+            f"{local[0].module or 'the model'} ({len(local)} calls) attends within {local[0].queries} "
+            "positions, which are no whole input: its relation is that of a chunk"
+        )
     if contents and longest < 4:
         found.append(f"a sequence of {longest} positions tells little: give a longer one")
     if contents and calls and not padded:
@@ -43,6 +49,11 @@ def limits(
     if flow_asked and not contents:
         found.append("no input with positions was recognised: the flow was not measured")
     return found
+
+
+def _is_local(call: CallVerdict, contents: list[Content]) -> bool:
+    """Whether a self-attention call sees fewer positions than every input has."""
+    return call.kind == "self" and all(call.queries < content.length for content in contents)
 
 
 def _configured_windows(config: Any) -> list[tuple[str, int]]:
