@@ -1,8 +1,8 @@
 """`make museum`: audit released faults, each under the version that has it and under one that does not.
 
 Every version gets an environment of its own below build/museum; torch and the rest are shared with the one
-that runs this, so that only transformers and what it pins are installed. Prints a table, writes it as JSON with
-`--json FILE`, and fails unless every fault is flagged and every fixed version passes.
+that runs this, so that only transformers and what it pins are installed. Prints a table, writes it as JSON
+with `--json FILE`, and fails unless every fault is flagged and every fixed version passes.
 """
 
 from __future__ import annotations

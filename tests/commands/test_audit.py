@@ -1,0 +1,207 @@
+"""`erlangen audit` as a user calls it: what it prints, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import StringIO
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from erlangen.audit.targets import resolve
+from erlangen.cli import app
+from erlangen.errors import DataError, ParameterError
+
+pytest.importorskip("transformers")
+
+FACTORY = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Window(nn.Module):
+    def __init__(self, lookback):
+        super().__init__()
+        self.lookback = lookback
+
+    def forward(self, x):
+        n = x.shape[1]
+        mask = torch.ones(n, n, dtype=torch.bool).tril().triu(-self.lookback)
+        return x + F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+def build(n=8):
+    return Window(3), torch.randn(2, n, 4)
+
+
+def sequence():
+    return nn.GRU(4, 4, batch_first=True), torch.randn(2, 6, 4)
+
+
+def hidden():
+    def forward(self, x):
+        if torch._C._is_torch_function_mode_enabled():
+            raise RuntimeError("not while watched")
+        return x
+    return type("Hidden", (nn.Module,), {"forward": forward})(), torch.randn(2, 6, 4)
+
+
+def wrong():
+    return 5
+
+
+def broken():
+    raise RuntimeError("on purpose")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def factory(tmp_path):
+    path = tmp_path / "my_factory.py"
+    path.write_text(FACTORY)
+    return str(path)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["audit", *arguments], prog_name="erlangen")
+
+
+def test_a_model_type_holds():
+    result = run("transformers:gpt2", "--expect", "Causal()", "--n", "8")
+    assert result.exit_code == 0
+    assert "GPT2Model: holds" in result.stdout
+    assert "coverage: 2 attention calls seen, 2 explained, 0 unexplained" in result.stdout
+
+
+def test_a_violation_names_the_edge_and_exits_with_1(factory):
+    result = run(f"{factory}:build", "--expect", "Window(lookback=2)")
+    assert result.exit_code == 1
+    assert "expected Window(lookback=2), measured Window(lookback=3); extra edge (3, 0)" in result.stdout
+
+
+def test_json_has_exactly_the_promised_keys(factory):
+    result = run(f"{factory}:build", "--expect", "Window(lookback=2)", "--json", "--n", "6")
+    told = json.loads(result.stdout)
+    assert list(told) == ["model", "verdict", "coverage", "calls", "flow", "warnings"]
+    assert told["coverage"] == {"calls": 1, "explained": 1, "unexplained": 0}
+    (call,) = told["calls"]
+    assert list(call) == [
+        "module", "kind", "queries", "keys", "heads", "declared", "kernel", "bias", "agree", "expected",
+        "counterexample",
+    ]  # fmt: skip
+    assert (call["kind"], call["queries"], call["kernel"]) == ("self", 6, "Window(lookback=3)")
+    assert (call["counterexample"]["query"], call["counterexample"]["key"]) == (3, 0)
+    assert list(told["flow"]) == ["relation", "bias", "future_edges", "predicted", "outside_attention"]
+    assert told["verdict"] == "violated"
+
+
+def test_html_is_written_beside_the_table(factory, tmp_path):
+    page = tmp_path / "report.html"
+    result = run(f"{factory}:build", "--html", str(page))
+    assert result.exit_code == 0
+    assert f"wrote {page}" in result.stdout.replace("\n", "")
+    assert "<h1>Window</h1>" in page.read_text()
+
+
+def test_a_model_without_attention_gets_a_flow_verdict(factory):
+    result = run(f"{factory}:sequence", "--expect", "Causal()")
+    assert result.exit_code == 0
+    assert "no attention calls" in result.stdout
+
+
+def test_too_little_seen_exits_with_3(factory):
+    result = run(f"{factory}:hidden", "--expect", "Full()")
+    assert result.exit_code == 3
+    assert "undecided" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("gpt2",), "TARGET is transformers:MODEL_TYPE"),
+        (("transformers:gpt22",), "did you mean gpt2"),
+        (("transformers:gpt2", "--n", "1"), "at least 2"),
+        (("transformers:gpt2", "--expect", "Causal("), "Causal("),
+        (("transformers:gpt2", "--expect", "__import__('os')"), "__import__"),
+        (("nothing.py:build",), "there is no file"),
+        (("no_such_package_here:build",), "importing no_such_package_here failed"),
+        (("transformers:gpt2", "--html", "/no/such/place/report.html"), "/no/such/place"),
+    ],
+)
+def test_bad_usage_exits_with_2(arguments, says):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("wrong", "must return"),
+        ("broken", "RuntimeError: on purpose"),
+        ("missing", "has no function 'missing'"),
+    ],
+)  # fmt: skip
+def test_bad_factories_exit_with_2(factory, name, says):
+    result = run(f"{factory}:{name}")
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_a_length_needs_a_factory_that_takes_one(factory):
+    result = run(f"{factory}:sequence", "--n", "9")
+    assert result.exit_code == 2
+    assert "takes no argument n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    ["bert", "gpt2", "t5", "bart", "vit", "llama", "mistral", "gemma2", "longformer", "gpt_neo", "falcon",
+     "mamba", "xlm-roberta", "clip", "whisper"],
+)  # fmt: skip
+def test_model_types_are_built_small_and_run(model_type):
+    model, inputs = resolve(f"transformers:{model_type}", 12)
+    assert sum(p.numel() for p in model.parameters()) < 1_000_000
+    with torch.no_grad():
+        model(**inputs)
+
+
+def test_building_leaves_the_random_state_alone():
+    before = torch.get_rng_state()
+    resolve("transformers:gpt2", 4)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_cannot_be_built_is_said():
+    with pytest.raises(DataError, match="write a factory"):
+        resolve("transformers:reformer")
+    with pytest.raises(ParameterError, match="TARGET is"):
+        resolve(":build")
+
+
+def test_the_chapter_of_the_demo(tmp_path):
+    pytest.importorskip("torch_geometric")
+    from rich.console import Console
+
+    from erlangen.commands.chapters.audit import ROWS, chapter
+
+    console = Console(width=160, file=StringIO())
+    chapter(console, tmp_path)
+    told = console.file.getvalue()
+    verdicts = {row.name: re.search(rf"│ {row.name} .*│ (\S+) +│\n", told).group(1) for row in ROWS}
+    assert verdicts == {"GAT": "holds", "BERT": "holds", "GPT-2": "holds", "ViT": "violated", "T5": "holds"}
+    assert "query 0 reads key 1" in told
+    assert len(list(tmp_path.glob("audit-*.html"))) == len(ROWS)
