@@ -36,19 +36,20 @@ class Exhibit:
 
 DECODER = "is_decoder=True reads the future: no causal mask is made"
 REPORTED = "https://github.com/huggingface/transformers"
+DECODERS = f"{REPORTED}/issues/48745"
 EXHIBITS: dict[str, Exhibit] = {
     "roformer-decoder": Exhibit(
-        "RoFormer", "Causal()", "5.9.0", "5.22.2", DECODER, "", {"is_decoder": True, "embedding_size": 32}
+        "RoFormer", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS, {"is_decoder": True, "embedding_size": 32}
     ),
     "rembert-decoder": Exhibit(
-        "RemBert", "Causal()", "5.9.0", "5.22.2", DECODER, "",
+        "RemBert", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS,
         {"is_decoder": True, "input_embedding_size": 32, "output_embedding_size": 32},
     ),
     "megatron-bert-decoder": Exhibit(
-        "MegatronBert", "Causal()", "5.9.0", "5.22.2", DECODER, "", {"is_decoder": True}
+        "MegatronBert", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS, {"is_decoder": True}
     ),
     "big-bird-decoder": Exhibit(
-        "BigBird", "Causal()", "5.9.0", "5.22.2", DECODER, "",
+        "BigBird", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS,
         {"is_decoder": True, "attention_type": "original_full"},
     ),
     "doge-sdpa": Exhibit(

@@ -38,8 +38,14 @@ def _transformers(model_type: str, n: int) -> Callable[[], tuple[nn.Module, Any]
 
 
 def _gat() -> tuple[nn.Module, Any]:
+    import warnings
+
     import torch
-    from torch_geometric.nn import GAT
+
+    with warnings.catch_warnings():
+        # Some of its parts are compiled in a way that newer versions of torch call deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch_geometric.nn import GAT
 
     torch.manual_seed(0)
     edges = torch.tensor(EDGES).T
