@@ -39,7 +39,8 @@ REPORTED = "https://github.com/huggingface/transformers"
 DECODERS = f"{REPORTED}/issues/48745"
 EXHIBITS: dict[str, Exhibit] = {
     "roformer-decoder": Exhibit(
-        "RoFormer", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS, {"is_decoder": True, "embedding_size": 32}
+        "RoFormer", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS,
+        {"is_decoder": True, "embedding_size": 32},
     ),
     "rembert-decoder": Exhibit(
         "RemBert", "Causal()", "5.9.0", "5.22.2", DECODER, DECODERS,
