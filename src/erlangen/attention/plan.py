@@ -15,7 +15,7 @@ from erlangen.attention.backends import edges, reference, sdpa, tiles
 from erlangen.attention.binding import Bound, bind
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
-from erlangen.relations import Bindable, Neighborhoods, Tiles
+from erlangen.relations import Bindable, Neighborhoods
 
 BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex")
 
@@ -126,14 +126,20 @@ def _refuse(backend: str, device: str, weights: bool, lse: bool) -> None:
 
 def _native_cost(bound: Bound) -> tuple[int, int]:
     """Estimated work by tiles and edge by edge, over all heads and items that `index` names."""
-    uses = np.bincount(bound.index.ravel(), minlength=len(bound.distinct))
-    by_tiles = sum(int(n) * _tile_cost(m.tiles(64)) for n, m in zip(uses, bound.distinct, strict=True))
-    by_edges = sum(int(n) * m.num_edges for n, m in zip(uses, bound.distinct, strict=True))
+    uses = np.bincount(bound.index.ravel(), minlength=len(bound.distinct)).tolist()
+    by_tiles = sum(n * _tile_cost(m) for n, m in zip(uses, bound.distinct, strict=True))
+    by_edges = sum(n * m.num_edges for n, m in zip(uses, bound.distinct, strict=True))
     return by_tiles, by_edges
 
 
-def _tile_cost(tiles: Tiles) -> int:
+def _tile_cost(member: Neighborhoods) -> int:
     height, width = PIECE
+    # Visiting the tiles in which a run starts may already cost more than all edges: then none is cut out.
+    blocks = np.repeat(np.arange(member.queries) // 64, np.diff(member.indptr)) * (member.keys // 64 + 1)
+    visits = TILE_VISIT * np.unique(blocks + member.starts // 64).size
+    if visits > member.num_edges:
+        return visits
+    tiles = member.tiles(64)
     pieces = (
         tiles.bits.reshape(-1, 64 // height, height, 64 // width, width).any(axis=(2, 4)).sum(axis=(1, 2))
     )

@@ -121,7 +121,7 @@ class Neighborhoods:
         indptr = np.searchsorted(rows, np.arange(queries + 1)).astype(np.int64)
         return cls(queries, keys, indptr, starts, bounds[1::2] - rows * (keys + 1))
 
-    @cached_property
+    @property
     def _bounds(self) -> np.ndarray:
         """All rows on one line, keys + 1 apart so that rows never touch, as `intervals` boundaries."""
         offset = self._run_rows * (self.keys + 1)
@@ -275,7 +275,8 @@ class Neighborhoods:
         Column j changes between rows i - 1 and i exactly where row i differs from row i - 1.
         """
         shift = self.keys + 1
-        change = intervals.symmetric_difference(self._bounds, self._bounds + shift)
+        bounds = self._bounds
+        change = intervals.symmetric_difference(bounds, bounds + shift)
         lengths = change[1::2] - change[::2]
         rows, columns = np.divmod(intervals.expand(change[::2], lengths), shift)
         order = np.argsort(columns, kind="stable")
