@@ -146,3 +146,18 @@ def test_bad_questions():
             wrong()
     with pytest.raises((DataError, TypeError)):
         compare(model, x, decode=3)
+
+
+def test_a_backend_that_is_not_taken_is_refused():
+    class Config:
+        _attn_implementation = "eager"
+
+    class Stubborn(nn.Linear):
+        config = Config()
+
+        @classmethod
+        def _from_config(cls, config, attn_implementation):
+            return cls(2, 2)
+
+    with pytest.raises(ParameterError, match="asked for backend 'sdpa' and took 'eager'"):
+        compare(Stubborn(2, 2), torch.zeros(1, 3, 2), backends=["eager", "sdpa"])

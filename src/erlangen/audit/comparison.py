@@ -177,11 +177,16 @@ def _with_backend(model: nn.Module, name: str) -> nn.Module:
             f"backends is for transformers models; {type(model).__name__} has no configuration to rebuild it "
             "from. Build both and call compare(model_a, model_b, inputs)"
         )
+    wanted = BACKENDS.get(name, name)
     with torch.random.fork_rng(devices=[]):
         try:
-            other = build(copy.deepcopy(config), attn_implementation=BACKENDS.get(name, name))
-        except (ValueError, ImportError) as error:
+            other = build(copy.deepcopy(config), attn_implementation=wanted)
+        except (ValueError, ImportError, TypeError) as error:
             raise ParameterError(f"{type(model).__name__} has no backend {name!r}: {error}") from error
+    used = getattr(other.config, "_attn_implementation", None)
+    if used != wanted:
+        # Comparing a backend with itself would prove nothing.
+        raise ParameterError(f"{type(model).__name__} was asked for backend {name!r} and took {used!r}")
     first = next(model.parameters(), torch.zeros(()))
     other.to(device=first.device, dtype=first.dtype).load_state_dict(model.state_dict())
     return other.train(model.training)
