@@ -8,14 +8,12 @@ namespace {
 
 inline constexpr int64_t kRowsOfTask = 64;
 
-inline constexpr int64_t kCache = 8 << 20;  // bytes of gathered rows that may be expected to stay in a cache
-
-// Calls row(b, h, i) for all rows, head after head, so that little is gathered from. Where even one head's rows do not
-// fit a cache and the heads of a position lie together in memory, they are visited together.
+// Calls row(b, h, i) for all rows, head after head, so that little is gathered from. Where the heads of a position lie
+// together in memory, they are visited together.
 template <class F>
-void for_rows(const Problem& p, const View& gathered, int64_t bytes, int64_t heads, int64_t rows, F&& row) {
+void for_rows(const Problem& p, const View& gathered, int64_t heads, int64_t rows, F&& row) {
   const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  const bool together = heads > 1 && gathered.head < gathered.row && bytes > kCache;
+  const bool together = heads > 1 && gathered.head < gathered.row;
   const int64_t outer = together ? 1 : heads, inner = together ? heads : 1;
   parallel(p.batch * outer * chunks, p.threads, [&](int64_t n) {
     const int64_t b = n / (outer * chunks), h = n / chunks % outer, first = n % chunks * kRowsOfTask;
@@ -33,8 +31,7 @@ void forward(const Problem& p) {
     reverse_bias(p, reversed);
     kernel.bias = reversed;
   }
-  const int64_t bytes = p.keys * (p.dim + p.dim_v) * static_cast<int64_t>(sizeof(S));
-  for_rows(p, p.k, bytes, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
+  for_rows(p, p.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
 }
 
 template <class S>
@@ -45,7 +42,6 @@ void backward(const Problem& p) {
   const int64_t per_head = all_heads ? (pieces_of_work() + all_heads - 1) / all_heads : 0;
   const int64_t pieces = p.dbias ? all_heads * per_head : 0;
   const int64_t biases = p.bias ? p.bias_heads * row : 0;
-  const int64_t row_bytes = (p.dim + p.dim_v) * static_cast<int64_t>(sizeof(S));
   Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * (2 * all_rows + biases + pieces * row + 64)))};
   kernel.lse2 = carve.take(all_rows);
   kernel.delta = carve.take(all_rows);
@@ -64,10 +60,10 @@ void backward(const Problem& p) {
     });
     sum_dbias(p, dbias, pieces, [&](int64_t n) { return n / per_head % p.heads; });
   } else {
-    for_rows(p, p.k, p.keys * row_bytes, p.heads, p.queries,
+    for_rows(p, p.k, p.heads, p.queries,
              [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr); });
   }
-  for_rows(p, p.q, p.queries * row_bytes, p.kv_heads, p.keys,
+  for_rows(p, p.q, p.kv_heads, p.keys,
            [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
 }
 

@@ -141,7 +141,7 @@ struct Edges {
         const Vec<T> dscore = now.valid() ? weight * (dweight - subtract) : Vec<T>{};
         grads.add(dv, T{1}, kept, p.dim_v);
         queries.add(dk, T{1}, dscore, p.dim);
-        }
+      }
     }
     narrow_row<S, T>(dk, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dk, b, kv, j));
     narrow_row<S, T>(dv, p.dim_v, T{1}, mutable_row_of<S>(p.dv, b, kv, j));

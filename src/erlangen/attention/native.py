@@ -84,7 +84,7 @@ _CACHE = 4 << 20
 
 
 def _gathered(x: Tensor, degree: float) -> Tensor:
-    """`_rows` of a tensor from which rows are gathered, each about `degree` times.
+    """`_rows` of a tensor from which a backward pass gathers rows, each about `degree` times.
 
     A head whose rows lie apart uses a part of a cache only: where it is read often enough it is copied.
     """
@@ -139,7 +139,7 @@ def _define(name: str) -> tuple[Any, Any]:
         index = packing.packed(index)
         out, lse = _outputs(q, v)
         bias = None if bias is None else bias.detach().contiguous()
-        k, v = _gathered(k, index.degree), _gathered(v, index.degree)
+        k, v = _rows(k), _rows(v)
         run_forward(
             index.forward,
             *_capsules(_rows(q), k, v, bias, out, lse),
