@@ -20,12 +20,12 @@ lint: $(STAMP)
 	$(BIN)/pyright
 
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with a build of their own.
 sanitize: $(STAMP)
-	cmake -S . -B build/sanitize -DERLANGEN_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build build/sanitize --parallel
+	PATH="$(abspath $(BIN)):$$PATH" cmake -G Ninja -S . -B build/sanitize -DERLANGEN_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	$(BIN)/cmake --build build/sanitize
 	LD_PRELOAD="$$($(or $(CXX),c++) -print-file-name=libasan.so) $$($(or $(CXX),c++) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \

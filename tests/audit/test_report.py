@@ -115,3 +115,13 @@ def test_half_precision():
     model = Stack([[er.Causal().on(N).dense()]], "finfo_min").to(torch.bfloat16)
     report = audit(model, vectors(N).to(torch.bfloat16), er.Causal())
     assert report.verdict == "holds"
+
+
+def test_a_softmax_nobody_explained_leaves_the_question_open():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.softmax(torch.cdist(x, x).sort(-1).values, -1).cumsum(-1) @ x
+
+    report = audit(Odd(), vectors(N), er.Full())
+    assert report.coverage.explained == 0
+    assert report.verdict == "undecided"

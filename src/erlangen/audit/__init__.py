@@ -6,10 +6,10 @@ torch is imported when it is first used.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from erlangen.callable_module import make_callable
 
 if TYPE_CHECKING:
     from erlangen.audit.api import audit
@@ -52,13 +52,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
-class _Callable(ModuleType):
-    """The package as a function."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from erlangen.audit.api import audit
-
-        return audit(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Callable
+make_callable(__name__)

@@ -174,7 +174,9 @@ def _verdict(
         return "contradictory" if contradictions else "measured"
     if violated:
         return "violated"
-    tested = any(call.expected is not None for call in calls) or (not calls and flow is not None)
+    # Without a recognised call only the flow speaks, and a softmax nobody explained may have been attention.
+    by_flow = not calls and flow is not None and not coverage.other_softmaxes
+    tested = any(call.expected is not None for call in calls) or by_flow
     return "undecided" if coverage.unexplained or not tested else "holds"
 
 

@@ -64,7 +64,7 @@ def print_findings(findings: list[Finding]) -> None:
     table.add_column("the paper says", ratio=3)
     table.add_column("as printed", justify="center", width=7)
     table.add_column("what holds, and the counterexample", ratio=5)
-    table.add_column("evidence", ratio=2)
+    table.add_column("evidence", ratio=2, min_width=14)
     for finding in findings:
         holds = Text(finding.corrected)
         if finding.counterexample is not None:

@@ -215,8 +215,8 @@ class Neighborhoods:
         within = (i >= 0) & (i < self.queries) & (j >= 0) & (j < self.keys)
         if self.starts.size == 0:
             return within & (j < 0)
-        tables = [like(table, i) for table in (self.indptr, self.starts, self.stops)]
-        return within & search(*tables, self.search_steps, where(within, i, i * 0), j)
+        indptr, starts, stops = like(self.indptr, i), like(self.starts, i), like(self.stops, i)
+        return within & search(indptr, starts, stops, self.search_steps, where(within, i, i * 0), j)
 
     @property
     def search_steps(self) -> int:

@@ -18,6 +18,7 @@ Chapter = Callable[["Console", Path], None]
 
 CHAPTERS: tuple[tuple[str, str], ...] = (
     ("Relations: which keys each query reads", "relations"),
+    ("Attention: cost that follows the edges", "attention"),
     ("Bias: what a relation assumes, with certificates", "bias"),
     ("Audit: which relation do real models really compute?", "audit"),
 )
