@@ -64,17 +64,18 @@ def print_findings(findings: list[Finding]) -> None:
     table.add_column("the paper says", ratio=3)
     table.add_column("as printed", justify="center", width=7)
     table.add_column("what holds, and the counterexample", ratio=5)
-    table.add_column("evidence", ratio=2, min_width=14)
+    table.add_column("evidence", ratio=2)
     for finding in findings:
         holds = Text(finding.corrected)
         if finding.counterexample is not None:
             holds.append(f"\nCounterexample: {finding.counterexample}", style="yellow")
-        evidence = Text(finding.evidence)
-        if not finding.verified:
-            evidence = Text(f"NOT VERIFIED\n{finding.evidence}", style="bold red")
+        evidence = Text(finding.evidence, style="" if finding.verified else "bold red")
         printed = Text("yes", style="green") if finding.holds_as_printed else Text("no", style="yellow")
         table.add_row(Text(finding.item), Text(finding.paper), printed, holds, evidence)
     console.print(table)
+    for finding in findings:
+        if not finding.verified:
+            console.print(f"NOT VERIFIED: {finding.item}", style="bold red")
     verified = sum(finding.verified for finding in findings)
     printed = sum(finding.holds_as_printed for finding in findings)
     console.print(
