@@ -24,7 +24,7 @@ class Budget:
     seconds: float
 
 
-FULL = Budget(least=3, most=31, seconds=2.0)
+FULL = Budget(least=3, most=31, seconds=1.5)
 QUICK = Budget(least=1, most=3, seconds=0.2)
 
 

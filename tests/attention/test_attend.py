@@ -48,7 +48,7 @@ def tensors(batch=2, heads=4, kv=2, queries=5, keys=7, dim=3, width=2, seed=0, *
 
 @pytest.mark.parametrize("backend", FORWARD)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_relation_matches_the_formula(backend, data):
     keys = data.draw(st.integers(1, 7))
     queries = data.draw(st.integers(1, keys))

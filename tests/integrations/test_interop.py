@@ -47,7 +47,7 @@ def test_block_mask_equals_create_block_mask(name):
 
 @pytest.mark.parametrize("kind", sorted(LEAVES, key=lambda c: c.__name__), ids=lambda c: c.__name__)
 @given(data=st.data())
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_every_relation_is_a_mask_mod(kind, data):
     n = data.draw(st.integers(1, 8))
     relation = data.draw(LEAVES[kind](n))
@@ -83,7 +83,7 @@ def test_block_mask_drives_flex_attention():
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_masks_round_trip(data):
     n = data.draw(st.integers(1, 8))
     relation = data.draw(relations(n))
@@ -108,7 +108,7 @@ def test_additive_masks_with_weights_are_refused():
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_graphs_round_trip(data):
     n = data.draw(st.integers(1, 8))
     bound = data.draw(relations(n)).on(n)

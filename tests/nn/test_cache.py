@@ -34,7 +34,7 @@ def check(relation, steps, length):
 
 @pytest.mark.parametrize("kind", sorted(LEAVES, key=lambda c: c.__name__), ids=lambda c: c.__name__)
 @given(data=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_any_relation_made_causal_decodes_exactly(kind, data):
     relation = data.draw(LEAVES[kind](N)) & er.Causal()
     check(relation, [1] * N, length=N)
@@ -42,7 +42,7 @@ def test_any_relation_made_causal_decodes_exactly(kind, data):
 
 
 @given(relations(N, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_expression_made_causal_decodes_exactly(relation):
     check(relation & er.Causal(), [3] + [1] * (N - 3), length=N)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from erlangen.testing.strategies import relations
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 6).flatmap(lambda n: relations(n, 5)))
 def test_copies_and_pickles(relation):
     assert copy.deepcopy(relation) == relation

@@ -59,7 +59,7 @@ def test_more_queries_than_keys_start_before_position_zero(data):
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_expressions_bind_to_their_matrix_algebra(data):
     n = data.draw(st.integers(0, 9))
     relation = data.draw(relations(n))
@@ -68,7 +68,7 @@ def test_expressions_bind_to_their_matrix_algebra(data):
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_simplification_never_changes_the_set(data):
     """Operators on relations agree with the same operators on matrices, whatever was simplified."""
     n = data.draw(st.integers(0, 9))
@@ -89,7 +89,6 @@ def test_simplification_never_changes_the_set(data):
 
 
 @given(expressions)
-@settings(deadline=None)
 def test_repr_evaluates_to_the_same_relation(relation):
     text = repr(relation)
     if "<" not in text:
@@ -99,7 +98,6 @@ def test_repr_evaluates_to_the_same_relation(relation):
 
 
 @given(pairs)
-@settings(deadline=None)
 def test_lattice_laws(case):
     n, a, b = case
     bound = lambda r: r.on(n)  # noqa: E731
@@ -117,7 +115,7 @@ def test_lattice_laws(case):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_holds_agrees_with_on_in_numpy_and_torch(data):
     n = data.draw(st.integers(1, 9))
     relation = data.draw(relations(n))
@@ -130,7 +128,7 @@ def test_holds_agrees_with_on_in_numpy_and_torch(data):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_rows_are_rows_of_the_whole(data):
     n = data.draw(st.integers(1, 9))
     relation = data.draw(relations(n))

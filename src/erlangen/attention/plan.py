@@ -24,6 +24,8 @@ BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex")
 TILE_VISIT = 60
 TILE_PIECE = 24
 PIECE = (8, 16)
+FEW_QUERIES = 8
+"""Below this a tile is mostly empty rows, and looking for tiles takes longer than decoding a step."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def plan(
     names a backend                              that one     asked for by name; never another
     asks for the weights                         `reference`  only the dense oracle forms them
     tensors on a CPU, extension built:
+      fewer than 8 queries (decoding)            `edges`      too few to fill a tile
       pairs lie close together in 64 x 64 tiles  `tiles`      cheaper by the cost model than edge by edge
       pairs lie scattered                        `edges`      cheaper by the cost model than tile by tile
     asks for the log-sum-exp, not on CUDA        `reference`  SDPA does not return it
@@ -94,6 +97,8 @@ def choose(bound: Bound, device: str, backend: str | None, weights: bool, lse: b
         return "reference", "the weights were asked for, and only the dense oracle forms them"
     device = device.partition(":")[0]
     if device == "cpu" and native.available():
+        if bound.queries < FEW_QUERIES:
+            return "edges", "too few queries to fill a tile"
         by_tiles, by_edges = bound.derived("cost", lambda: _native_cost(bound))
         if by_tiles <= by_edges:
             return "tiles", f"by tiles {by_tiles} units of work, edge by edge {by_edges}"

@@ -33,8 +33,6 @@ class Neighborhoods:
     (5, True)
     """
 
-    __slots__ = ("__dict__", "__weakref__", "indptr", "keys", "queries", "starts", "stops")
-
     def __init__(
         self, queries: int, keys: int, indptr: np.ndarray, starts: np.ndarray, stops: np.ndarray
     ) -> None:
