@@ -26,8 +26,8 @@ class Budget:
 
 FULL = Budget(least=3, most=31, seconds=1.5)
 WARM = 1.0
-"""A contender whose first call takes less has an unmeasured call before each turn: the one before it, which may
-have gone through a gigabyte, leaves it no cache."""
+"""Seconds of a first call below which a contender has an unmeasured call before each turn: the one before it
+may have gone through a gigabyte, and leaves it no cache."""
 QUICK = Budget(least=1, most=3, seconds=0.2)
 
 
