@@ -31,7 +31,7 @@ sanitize: $(STAMP)
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
 	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py
 
-# Times attention against its peers on this machine, about ten minutes; then writes the results into the docs.
+# Times attention against its peers on this machine, about half an hour; then writes the results into the docs.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks; status=$$?; $(BIN)/python -m benchmarks --write-docs && exit $$status
 
