@@ -297,3 +297,9 @@ def test_no_arguments_raise_anything_but_our_errors(name, given_arguments):
     except ErlangenError:
         return
     assert isinstance(relation, KNOWN[name])
+
+
+def test_a_text_that_ends_too_early_is_pointed_at_its_end():
+    with pytest.raises(ExpressionError, match="not finished") as caught:
+        parse("Causal() &")
+    assert str(caught.value).endswith("\n  Causal() &\n            ^")

@@ -112,7 +112,10 @@ class _Reader:
                 warnings.simplefilter("ignore")  # about odd literals: those are refused below
                 tree = ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
-            line, column = error.lineno or 1, (error.offset or 1) - 1
+            if not error.offset:  # Python's way of saying that the text ends too early
+                lines = self.text.split("\n")
+                raise self.at(len(lines), len(lines[-1]), "the expression is not finished") from None
+            line, column = error.lineno or 1, error.offset - 1
             raise self.at(line, column, f"not an expression: {error.msg}") from None
         except (RecursionError, MemoryError):
             raise ExpressionError(
