@@ -1,0 +1,53 @@
+"""What a finished run leaves in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from erlangen.errors import ParameterError
+from erlangen.training.files import write_json
+from erlangen.training.history import History
+from erlangen.training.plot import save_plot
+from erlangen.training.processes import Processes
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+def configuration(model: str, recipe: Any, processes: Processes, **more: Any) -> dict[str, Any]:
+    """What a checkpoint must agree with: the recipe, and the batch of all processes together.
+
+    >>> from erlangen.training.gpt import GPTRecipe
+    >>> configuration("gpt", GPTRecipe(batch=8), Processes(0, 2))["batch"]
+    16
+    """
+    if not is_dataclass(recipe) or isinstance(recipe, type):
+        raise ParameterError(f"a recipe is a dataclass, got {recipe!r}")
+    settings = asdict(recipe)
+    return {"model": model, **settings, "batch": settings["batch"] * processes.count, **more}
+
+
+def write(
+    out: Path, history: History, summary: dict[str, Any], title: str, measured: str | None
+) -> dict[str, Any]:
+    """Write `history.json`, `loss.png` and `summary.json`; gives the summary, which names all files.
+
+    >>> import tempfile
+    >>> out = Path(tempfile.mkdtemp())
+    >>> write(out, History([2.0], [], 1.25), {"model": "gpt", "files": {}}, "title", None)["steps"]
+    1
+    >>> sorted(file.name for file in out.iterdir())
+    ['history.json', 'loss.png', 'summary.json']
+    """
+    write_json(out / "history.json", {"losses": history.losses, "evaluations": history.evaluations})
+    save_plot(history, out / "loss.png", title, measured)
+    files = {**summary["files"], "history": "history.json", "plot": "loss.png", "summary": "summary.json"}
+    summary = {
+        **summary,
+        "steps": history.step,
+        "seconds": round(history.seconds, 1),
+        "files": {name: str(out / file) for name, file in files.items()},
+    }
+    write_json(out / "summary.json", summary)
+    return summary

@@ -1,0 +1,241 @@
+"""The training loop: one model, one optimizer, any loss; interrupted and resumed, it takes the same steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from erlangen.errors import DataError, ErlangenError, ParameterError
+from erlangen.training import checkpoint as checkpoints
+from erlangen.training.history import Evaluation, History
+from erlangen.training.processes import Processes
+from erlangen.training.randomness import STEP, mixed
+from erlangen.training.signals import StopWish
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says of the last evaluation: are these the weights to keep, and is it time to stop?
+
+    >>> Verdict(keep=True)
+    Verdict(keep=True, stop=False)
+    """
+
+    keep: bool
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that determines a training run.
+
+    Step s = 0, 1, ... sets the learning rate to `schedule(s)` and takes one optimizer step on
+    `loss(model, batch(s))`, whose gradient is clipped to the norm `clip`. `batch` is a function of the step
+    alone, and torch's generator is seeded before each step from `seed` and s: no state is hidden between
+    steps, which is why a run can resume exactly. After every `every` steps, and after the last, `evaluate`
+    measures the model (in evaluation mode, without gradients), `rule` judges all evaluations so far, and the
+    checkpoint is written.
+
+    With several processes the loss must be a mean over the examples of `batch(s)`, and every process must
+    have as many: then the mean of the gradients is the gradient of the mean over all of them.
+
+    `config` is what a checkpoint must agree with to be resumed: JSON values by name.
+
+    >>> model = nn.Linear(1, 1)
+    >>> run = Run(
+    ...     model,
+    ...     torch.optim.SGD(model.parameters(), lr=0.1),
+    ...     schedule=lambda step: 0.1,
+    ...     batch=lambda step: torch.tensor([[float(step % 3)]]),
+    ...     loss=lambda model, x: (model(x) - 2 * x).square().mean(),
+    ...     steps=200,
+    ... )
+    >>> history = train(run)
+    >>> history.step, history.losses[-1] < 1e-3
+    (200, True)
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: Callable[[int], float]
+    batch: Callable[[int], Any]
+    loss: Callable[[nn.Module, Any], Tensor]
+    steps: int
+    seed: int = 0
+    evaluate: Callable[[nn.Module], Evaluation] | None = None
+    every: int | None = None
+    clip: float | None = None
+    rule: Callable[[Sequence[Evaluation]], Verdict] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or (self.every is not None and self.every < 1):
+            raise ParameterError(f"steps and every must be at least 1, got {self.steps!r} and {self.every!r}")
+
+
+class Interrupted(ErlangenError):
+    """A signal ended the run after a step; `.path` is the checkpoint to resume from, if the run has one."""
+
+    def __init__(self, history: History, signal: int, path: Path | None) -> None:
+        where = "there is no checkpoint" if path is None else f"saved in {path}"
+        super().__init__(f"interrupted after {history.step} steps; {where}")
+        self.history, self.signal, self.path = history, signal, path
+
+
+class Diverged(ErlangenError, ArithmeticError):
+    """The loss is no longer a finite number."""
+
+
+def train(
+    run: Run,
+    checkpoint: Path | None = None,
+    *,
+    resume: bool = False,
+    report: Callable[[History], None] = lambda history: None,
+) -> History:
+    """Take the steps of a run; the model then has the weights that its rule keeps, or else the last ones.
+
+    `checkpoint` is the file that is written while training; with `resume` the run goes on from it, and a
+    file that is already there is never overwritten without. SIGINT and SIGTERM end the run after the step
+    being taken: the checkpoint is written and `Interrupted` is raised. `report` is called after every step.
+    Where torch.distributed is initialised, all processes train together (`processes.joined`).
+
+    >>> import tempfile
+    >>> def example():
+    ...     model = nn.Linear(1, 1, bias=False)
+    ...     nn.init.zeros_(model.weight)
+    ...     batch = lambda step: torch.ones(1, 1)
+    ...     loss = lambda model, x: (model(x) - x).square().mean()
+    ...     optimizer = torch.optim.SGD(model.parameters())
+    ...     return Run(model, optimizer, lambda step: 0.25, batch, loss, steps=4)
+    >>> file = Path(tempfile.mkdtemp()) / "checkpoint.safetensors"
+    >>> train(example(), file).losses
+    [1.0, 0.25, 0.0625, 0.015625]
+    >>> train(example(), file).losses  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    erlangen.errors.DataError: ... is the checkpoint of a run: resume it, or choose another place
+    >>> train(example(), file, resume=True).losses
+    [1.0, 0.25, 0.0625, 0.015625]
+    """
+    history, best = _begun(run, checkpoint, resume)
+    processes = Processes.current()
+    model = processes.wrapped(run.model)
+    with StopWish(alone=processes.count == 1) as wish, torch.random.fork_rng(devices=[]):
+        started = time.monotonic() - history.seconds
+        while history.step < run.steps and not history.stopped:
+            loss, wished = _step(run, model, history.step, processes, wish)
+            history.losses.append(loss)
+            last = history.step == run.steps
+            due = last or (run.every is not None and history.step % run.every == 0)
+            if due and run.evaluate is not None:
+                evaluation = _evaluated(run, run.evaluate, history.step, processes)
+                history.evaluations.append(evaluation)
+                verdict = run.rule(history.evaluations) if run.rule else Verdict(keep=False)
+                history.stopped = verdict.stop
+                if verdict.keep:
+                    best = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+            history.seconds = time.monotonic() - started
+            over = last or history.stopped
+            if checkpoint is not None and processes.first and (due or over or wished):
+                _save(checkpoint, run, history, best)
+            report(history)
+            if wished and not over:
+                raise Interrupted(history, wished, checkpoint)
+    if best is not None:
+        run.model.load_state_dict(best)
+    run.model.eval()
+    return history
+
+
+def _step(
+    run: Run, model: nn.Module, step: int, processes: Processes, wish: StopWish
+) -> tuple[float, int | None]:
+    """Take one step; its loss, and the signal by which any process was asked to stop."""
+    torch.manual_seed(mixed(run.seed, STEP, step, processes.rank))
+    for group in run.optimizer.param_groups:
+        group["lr"] = run.schedule(step)
+    model.train()
+    run.optimizer.zero_grad(set_to_none=True)
+    loss = run.loss(model, run.batch(step))
+    loss.backward()
+    # One exchange tells all processes both, so that they stop at the same step.
+    value, *asked = processes.mean(
+        [loss.item(), *(float(wish.signal == number) for number in StopWish.WATCHED)]
+    )
+    if not isfinite(value):
+        raise Diverged(f"the loss is {value} at step {step + 1}: a lower learning rate may help")
+    if run.clip is not None:
+        nn.utils.clip_grad_norm_(run.model.parameters(), run.clip)
+    run.optimizer.step()
+    return value, next((n for n, share in zip(StopWish.WATCHED, asked, strict=True) if share), None)
+
+
+def _evaluated(
+    run: Run, evaluate: Callable[[nn.Module], Evaluation], step: int, processes: Processes
+) -> Evaluation:
+    """The first process measures for all: they must not come to judge differently by rounding."""
+    measured: Evaluation = {}
+    if processes.first:
+        run.model.eval()
+        # Not inference_mode: what attention prepares and keeps here must serve later steps with gradients.
+        with torch.no_grad():
+            measured = evaluate(run.model)
+    return processes.from_first({"step": step, **measured})
+
+
+def _begun(run: Run, path: Path | None, resume: bool) -> tuple[History, dict[str, Tensor] | None]:
+    """The history to go on from and the weights kept so far; checks all that can be checked before a step."""
+    if not resume:
+        if path is not None and path.exists():
+            raise DataError(f"{path} is the checkpoint of a run: resume it, or choose another place")
+        return History(), None
+    if path is None:
+        raise ParameterError("resume=True needs the checkpoint to resume from")
+    tensors, facts = checkpoints.load(path)
+    agree(path, facts["config"], _config(run))
+    run.model.load_state_dict(checkpoints.under("model", tensors))
+    checkpoints.unpack(run.optimizer, checkpoints.under("optimizer", tensors), facts["optimizer"])
+    history = History.unpacked(checkpoints.under("history", tensors), facts["history"])
+    return history, checkpoints.under("best", tensors) or None
+
+
+def _save(path: Path, run: Run, history: History, best: dict[str, Tensor] | None) -> None:
+    optimizer, optimizer_facts = checkpoints.packed(run.optimizer)
+    past, past_facts = history.packed()
+    parts = {"model": run.model.state_dict(), "optimizer": optimizer, "history": past, "best": best or {}}
+    tensors = {
+        name: value for key, part in parts.items() for name, value in checkpoints.prefixed(key, part).items()
+    }
+    facts = {"config": _config(run), "optimizer": optimizer_facts, "history": past_facts}
+    checkpoints.save(path, tensors, facts)
+
+
+def _config(run: Run) -> dict[str, Any]:
+    return {**run.config, "steps": run.steps, "seed": run.seed}
+
+
+def agree(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """A `DataError` that names every difference, unless a checkpoint is of the configuration wanted.
+
+    >>> agree(Path("a"), {"steps": 10, "width": 8}, {"steps": 20, "width": 8})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    erlangen.errors.DataError: a is the checkpoint of another run: steps is 10 there and 20 here; ...
+    """
+    nothing = "absent"
+    differing = [
+        f"{name} is {saved.get(name, nothing)!r} there and {wanted.get(name, nothing)!r} here"
+        for name in sorted({*saved, *wanted})
+        if saved.get(name, nothing) != wanted.get(name, nothing)
+    ]
+    if differing:
+        raise DataError(
+            f"{path} is the checkpoint of another run: {', '.join(differing)}; "
+            "resume with the settings it was begun with, or choose another place"
+        )
