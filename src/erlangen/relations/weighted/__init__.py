@@ -1,0 +1,19 @@
+"""Weighted relations: which keys a query reads, and with which weight before the scores are known."""
+
+from erlangen.relations.weighted.alibi import ALiBi
+from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.bound import WeightedNeighborhoods
+from erlangen.relations.weighted.decay import Decay
+from erlangen.relations.weighted.distance import Distance
+from erlangen.relations.weighted.general import Weighted
+from erlangen.relations.weighted.relative_bias import RelativeBias
+
+__all__ = [
+    "ALiBi",
+    "Decay",
+    "Distance",
+    "RelativeBias",
+    "Weighted",
+    "WeightedNeighborhoods",
+    "WeightedRelation",
+]

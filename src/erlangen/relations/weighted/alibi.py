@@ -1,0 +1,74 @@
+"""ALiBi: a bias that falls linearly with the distance."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from erlangen.relations import sizes
+from erlangen.relations.families import Bindable
+from erlangen.relations.orders import Causal
+from erlangen.relations.relation import Relation
+from erlangen.relations.weighted import tables
+from erlangen.relations.weighted.base import WeightedRelation
+
+_CAUSAL = Causal()
+
+
+@final
+class ALiBi(WeightedRelation):
+    """Attention with linear biases (Press et al.): b_ij = -m_h |i - j| for head h.
+
+    `slopes` is one number or one per head: integers, fractions, floats, or a torch tensor to learn them.
+    Causally this is m_h (j - i), and since -m_h i is the same for the whole row, **it is the same layer as
+    the bias m_h j, which only the key decides** (`erlangen theorems`). Over `Full()` that is not so.
+
+    >>> from erlangen.relations import Full
+    >>> ALiBi(slopes=[0.5, 0.25])
+    ALiBi(slopes=[0.5, 0.25])
+    >>> ALiBi(1, relation=Full()).on(3).dense()[0].tolist()
+    [[0.0, -1.0, -2.0], [-1.0, 0.0, -1.0], [-2.0, -1.0, 0.0]]
+    """
+
+    __slots__ = ("slopes",)
+    slopes: Any
+    structured = True
+
+    def __init__(self, slopes: Any, relation: Bindable = _CAUSAL) -> None:
+        values = tables.table(slopes, "ALiBi(slopes)", (0, 1))
+        super().__init__(relation, slopes=values.reshape(-1))
+
+    @staticmethod
+    def slopes_for(heads: int) -> list[float]:
+        """The published slopes: 2^(-8/h), 2^(-16/h), ..., 2^-8 for h heads when h is a power of two.
+
+        For another number of heads the slopes of the next lower power of two come first, and then every
+        second one of the next higher (as BLOOM has them).
+
+        >>> ALiBi.slopes_for(4), ALiBi.slopes_for(3)
+        ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
+        """
+        heads = sizes.count(heads, "ALiBi.slopes_for(heads)", least=1)
+        lower = 1 << (heads.bit_length() - 1)
+        slopes = [2.0 ** (-8 * k / lower) for k in range(1, lower + 1)]
+        return slopes + [2.0 ** (-8 * k / (2 * lower)) for k in range(1, 2 * (heads - lower), 2)]
+
+    @property
+    def heads(self) -> int:
+        return self.slopes.shape[0]
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"slopes": self.slopes}
+
+    @classmethod
+    def _default(cls) -> Relation | None:
+        return _CAUSAL
+
+    def _by_offset(self, offsets: np.ndarray) -> Any:
+        distances = tables.beside(-np.abs(offsets), self.slopes)
+        return tables.floats(self.slopes)[:, None] * distances
+
+    def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
+        # Whatever real number a slope is, the biases are its sign times whole distances, up to scale.
+        return [int(np.sign(float(m))) * -np.abs(i - j) for m in tables.exact(self.slopes)]

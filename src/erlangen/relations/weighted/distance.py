@@ -1,0 +1,104 @@
+"""Distance: a bias for each shortest-path distance in a graph, as in Graphormer."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from erlangen.errors import ParameterError
+from erlangen.relations.extent import own_sizes
+from erlangen.relations.families import Bindable
+from erlangen.relations.graphs import Graph
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.orders import Full
+from erlangen.relations.relation import Relation
+from erlangen.relations.weighted import tables
+from erlangen.relations.weighted.base import WeightedRelation
+
+_FULL = Full()
+
+
+@final
+class Distance(WeightedRelation):
+    """A bias by shortest paths: b_ij = table[h, d(i, j)], d the least number of edges of a path from i to j.
+
+    `graph` is a relation with a size of its own (or whatever `Graph` takes): i reads j is a step from i to
+    j. `table` has shape (distances,) or (heads, distances): entry t is the bias at distance t; its last
+    entry also serves every greater distance and pairs with no path. Its symmetries are those of the graph:
+
+    >>> square = Graph([(0, 1), (1, 2), (2, 3), (3, 0), (1, 0), (2, 1), (3, 2), (0, 3)], nodes=4)
+    >>> Distance(square, [0, -1, -2]).on(4).dense()[0].tolist()
+    [[0.0, -1.0, -2.0, -1.0], [-1.0, 0.0, -1.0, -2.0], [-2.0, -1.0, 0.0, -1.0], [-1.0, -2.0, -1.0, 0.0]]
+    """
+
+    __slots__ = ("_within", "graph", "table")
+    graph: Relation
+    table: Any
+    _within: tuple[Neighborhoods, ...]
+    structured = False
+
+    def __init__(self, graph: Any, table: Any, *, relation: Bindable = _FULL) -> None:
+        graph = graph if isinstance(graph, Relation) else Graph(graph)
+        values = tables.table(table, "Distance(table)", (1, 2))
+        values = values.reshape(-1, values.shape[-1])
+        if values.shape[1] == 0:
+            raise ParameterError("Distance(table) needs at least the bias at distance 0")
+        sizes = own_sizes(graph)
+        if sizes is None or sizes[0] != sizes[1]:
+            raise ParameterError(
+                f"Distance(graph) needs a graph with a number of nodes, got {graph!r}; "
+                "Graph(edges, nodes=n) has one"
+            )
+        within = _within(graph.on(*sizes), values.shape[1] - 1)
+        super().__init__(relation, graph=graph, table=values, _within=within)
+
+    @property
+    def heads(self) -> int:
+        return self.table.shape[0]
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"graph": self.graph, "table": self.table}
+
+    @classmethod
+    def _default(cls) -> Relation | None:
+        return _FULL
+
+    def distances(self, i: Any, j: Any) -> np.ndarray:
+        """d(i, j), elementwise, cut to the last entry of the table; no path counts as the last, too.
+
+        >>> line = Graph([(0, 1), (1, 2)], nodes=3)
+        >>> Distance(line, [0, -1, -2, -9]).distances([0, 0, 2], [1, 2, 0]).tolist()
+        [1, 2, 3]
+        """
+        i, j = np.broadcast_arrays(np.asarray(i, np.int64), np.asarray(j, np.int64))
+        result = np.zeros(i.shape, np.int64)
+        for near in self._within:
+            result += ~near.contains(i, j)
+        return result
+
+    def _by_pair(self, i: np.ndarray, j: np.ndarray) -> Any:
+        return tables.take(tables.floats(self.table), self._checked(i, j))
+
+    def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
+        return list(tables.exact(self.table)[:, self._checked(i, j)])
+
+    def _checked(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        sizes = own_sizes(self.graph)
+        highest = max(i.max(initial=-1), j.max(initial=-1))
+        if sizes is not None and highest >= sizes[0]:
+            raise ParameterError(f"{self} has no distance for position {highest}: the graph has {sizes[0]}")
+        return self.distances(i, j)
+
+
+def _within(step: Neighborhoods, farthest: int) -> tuple[Neighborhoods, ...]:
+    """The pairs at distance <= t, for t = 0 .. farthest - 1, as long as they grow.
+
+    A pair's distance is then the number of these sets it is not in.
+    """
+    diagonal = np.arange(step.queries, dtype=np.int64)
+    sets = [Neighborhoods.from_bands(step.keys, diagonal, diagonal + 1)]
+    one_more = sets[0] | step
+    while len(sets) < farthest:
+        sets.append(sets[-1].compose(one_more))
+    return tuple(sets[:farthest])
