@@ -8,15 +8,27 @@ from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation
 from erlangen.relations.tiles import Tiles
+from erlangen.relations.weighted import (
+    ALiBi,
+    Decay,
+    Distance,
+    RelativeBias,
+    Weighted,
+    WeightedNeighborhoods,
+    WeightedRelation,
+)
 from erlangen.relations.windows import Dilated, Ring, Window
 
 __all__ = [
+    "ALiBi",
     "Batch",
     "Bindable",
     "Bipartite",
     "Blocks",
     "Causal",
+    "Decay",
     "Dilated",
+    "Distance",
     "Documents",
     "Empty",
     "FromMask",
@@ -32,7 +44,11 @@ __all__ = [
     "Prefix",
     "Random",
     "Relation",
+    "RelativeBias",
     "Ring",
     "Tiles",
+    "Weighted",
+    "WeightedNeighborhoods",
+    "WeightedRelation",
     "Window",
 ]
