@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from erlangen import errors
 from erlangen.relations import (
+    ALiBi,
     Batch,
     Bipartite,
     Blocks,
     Causal,
+    Decay,
     Dilated,
+    Distance,
     Documents,
     Empty,
     FromMask,
@@ -33,8 +36,10 @@ from erlangen.relations import (
     Prefix,
     Random,
     Relation,
+    RelativeBias,
     Ring,
     Tiles,
+    Weighted,
     Window,
 )
 
@@ -71,13 +76,16 @@ _LAZY = {
 }
 
 __all__ = [
+    "ALiBi",
     "Attention",
     "Batch",
     "Bias",
     "Bipartite",
     "Blocks",
     "Causal",
+    "Decay",
     "Dilated",
+    "Distance",
     "Documents",
     "Empty",
     "FromMask",
@@ -97,8 +105,10 @@ __all__ = [
     "Prefix",
     "Random",
     "Relation",
+    "RelativeBias",
     "Ring",
     "Tiles",
+    "Weighted",
     "Window",
     "attend",
     "attention",
