@@ -11,6 +11,7 @@ from erlangen.nn.paper import (
     SparseAttention,
     StridedAttention,
 )
+from erlangen.nn.relative_bias import RelativeBias
 
 __all__ = [
     "Attention",
@@ -19,6 +20,7 @@ __all__ = [
     "GraphLayer",
     "KVCache",
     "MaskedAttention",
+    "RelativeBias",
     "SelfAttention",
     "SparseAttention",
     "StridedAttention",
