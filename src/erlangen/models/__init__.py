@@ -1,0 +1,33 @@
+"""The architectures of the paper, one file each, equal in numbers to the well-known implementations.
+
+>>> from erlangen.models import GPT
+>>> GPT(GPT.Config(vocab_size=65, context=32, layers=1, heads=2, width=16)).relation
+Causal()
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from erlangen.models.gpt import GPT
+
+# name -> the module it is imported from when first used.
+_LAZY = {
+    "GPT": "erlangen.models.gpt",
+}
+
+__all__ = [
+    "GPT",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'erlangen.models' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value  # found directly from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,128 @@
+"""Saving and loading: what comes back is what was saved; what does not fit is refused with a reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+
+import erlangen as er
+from erlangen.errors import DataError, ParameterError
+from erlangen.models import GPT
+from erlangen.models.saved import read_tensors
+
+CONFIG = GPT.Config(11, 8, 2, 2, 8, relation=er.PerHead([er.Causal(), er.Window(2)]))
+
+
+def test_what_is_loaded_is_what_was_saved(tmp_path):
+    model = GPT(CONFIG).double()
+    model.save(tmp_path / "gpt.safetensors", {"note": "a"})
+    again = GPT.load(tmp_path / "gpt.safetensors")
+    assert again.config == CONFIG
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+        assert again.state_dict()[name].dtype == torch.float64
+    assert all(parameter.requires_grad for parameter in again.parameters())
+    tensors, metadata = read_tensors(tmp_path / "gpt.safetensors")
+    assert metadata["note"] == "a"
+    assert json.loads(metadata["erlangen"])["model"] == "GPT"
+    assert "tokens.weight" in tensors
+
+
+def test_a_relation_too_large_for_text_is_refused(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    large = er.FromMask(torch.rand(200, 200, generator=generator).tril() > 0.5)
+    model = GPT(GPT.Config(11, 200, 1, 2, 8, relation=large))
+    with pytest.raises(ParameterError, match="too large"):
+        model.save(tmp_path / "gpt.safetensors")
+    with pytest.raises(ParameterError, match="name it otherwise"):
+        GPT(CONFIG).save(tmp_path / "gpt.safetensors", {"erlangen": "mine"})
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path):
+    path = tmp_path / "gpt.safetensors"
+    with pytest.raises(DataError, match="no such file"):
+        GPT.load(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(DataError, match="not a safetensors file"):
+        GPT.load(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(DataError, match=r"not one written by GPT.save"):
+        GPT.load(path)
+
+    GPT(CONFIG).save(path)
+    tensors, metadata = read_tensors(path)
+    about = json.loads(metadata["erlangen"])
+    for changed, message in (
+        (about | {"model": "ViT"}, "holds a ViT; use ViT.load"),
+        ({"model": "GPT"}, "cannot be read"),
+        (about | {"config": about["config"] | {"colour": 1}}, "cannot be read"),
+    ):
+        save_file(tensors, path, {"erlangen": json.dumps(changed)})
+        with pytest.raises(DataError, match=message):
+            GPT.load(path)
+    save_file(tensors | {"norm.weight": torch.zeros(9)}, path, metadata)
+    with pytest.raises(DataError, match=r"norm.weight has shape \(9,\), expected \(8,\)"):
+        GPT.load(path)
+    del tensors["norm.weight"]
+    save_file(tensors, path, metadata)
+    with pytest.raises(DataError, match=r"missing \['norm.weight'\]"):
+        GPT.load(path)
+
+
+@pytest.fixture
+def gpt2():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=31, n_positions=8, n_embd=16, n_layer=2, n_head=2)).eval()
+
+
+@pytest.mark.parametrize("shards", ["10GB", "4KB"])
+def test_checkpoint_directories_are_read(gpt2, tmp_path, shards):
+    gpt2.save_pretrained(tmp_path, max_shard_size=shards)
+    assert (tmp_path / "model.safetensors.index.json").is_file() == (shards == "4KB")
+    ours = GPT.from_transformers(tmp_path)
+    assert torch.equal(ours(torch.arange(8)), GPT.from_transformers(gpt2)(torch.arange(8)))
+    assert not ours.training
+    assert torch.equal(GPT.from_transformers(str(tmp_path))(torch.arange(8)), ours(torch.arange(8)))
+
+
+def test_directories_that_cannot_be_read_are_refused(gpt2, tmp_path):
+    with pytest.raises(DataError, match="no such directory"):
+        GPT.from_transformers(tmp_path / "none")
+    with pytest.raises(DataError, match=r"config.json: no such file"):
+        GPT.from_transformers(tmp_path)
+    gpt2.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="found neither"):
+        GPT.from_transformers(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(DataError, match=r"pickle .pytorch_model.bin., which is never loaded"):
+        GPT.from_transformers(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "../elsewhere.safetensors"}}'
+    )
+    with pytest.raises(DataError, match="outside the directory"):
+        GPT.from_transformers(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(DataError, match="expected a JSON object"):
+        GPT.from_transformers(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(DataError, match="not a JSON file"):
+        GPT.from_transformers(tmp_path)
+
+
+def test_other_models_are_refused(gpt2, tmp_path):
+    bert = BertModel(BertConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+    with pytest.raises(ParameterError, match="BertModel is a model of type 'bert', expected 'gpt2'"):
+        GPT.from_transformers(bert)
+    with pytest.raises(ParameterError, match="takes a Hugging Face model or the directory"):
+        GPT.from_transformers(torch.nn.Linear(2, 2))
+    gpt2.transformer.h[0].register_parameter("gate", torch.nn.Parameter(torch.zeros(1)))
+    with pytest.raises(ParameterError, match=r"tensors that GPT does not use: h.0.gate"):
+        GPT.from_transformers(gpt2)
+    del gpt2.transformer.h[0].ln_1
+    with pytest.raises(DataError, match=r"no tensor 'h.0.ln_1.weight'"):
+        GPT.from_transformers(gpt2)
