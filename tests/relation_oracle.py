@@ -18,7 +18,9 @@ from erlangen.relations import (
     Global,
     Graph,
     Grid,
+    GridOffset,
     Identity,
+    Offset,
     Padding,
     Prefix,
     Random,
@@ -39,6 +41,14 @@ def _document(lengths, position):
 
 def _cell(shape, position):
     return np.unravel_index(position, shape)
+
+
+def _at_offset(r, i, j, n):
+    cell = i - n + int(np.prod(r.queries))
+    if not 0 <= cell < np.prod(r.queries):
+        return False
+    query, key = _cell(r.queries, cell), _cell(r.shape, j)
+    return all(int(k) - int(q) == d for q, k, d in zip(query, key, r.by, strict=True))
 
 
 # (relation, query position i, key position j, number of keys n) -> bool
@@ -65,6 +75,8 @@ PAIR = {
         abs(int(a) - int(b)) <= w
         for a, b, w in zip(_cell(r.shape, i), _cell(r.shape, j), r.radius, strict=True)
     ),
+    Offset: lambda r, i, j, n: j - i == r.by,
+    GridOffset: _at_offset,
     Graph: lambda r, i, j, n: [i, j] in r.edges().tolist(),
 }
 

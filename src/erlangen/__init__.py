@@ -28,9 +28,11 @@ from erlangen.relations import (
     Global,
     Graph,
     Grid,
+    GridOffset,
     Identity,
     Nearest,
     Neighborhoods,
+    Offset,
     Padding,
     PerHead,
     Prefix,
@@ -45,7 +47,7 @@ from erlangen.relations import (
 
 if TYPE_CHECKING:
     from erlangen import attention, bias, equivariance, integrations, nn, testing
-    from erlangen.attention import Plan, attend, plan
+    from erlangen.attention import Plan, attend, kernels, plan
     from erlangen.audit import audit
     from erlangen.bias import Bias, classify, hierarchy
     from erlangen.nn import Attention, GraphLayer, KVCache
@@ -62,6 +64,7 @@ _LAZY = {
     "attend": "erlangen.attention",
     "classify": "erlangen.bias",
     "hierarchy": "erlangen.bias",
+    "kernels": "erlangen.attention",
     "stack_symmetry": "erlangen.symmetry",
     "translations": "erlangen.symmetry",
     "plan": "erlangen.attention",
@@ -94,11 +97,13 @@ __all__ = [
     "Graph",
     "GraphLayer",
     "Grid",
+    "GridOffset",
     "Group",
     "Identity",
     "KVCache",
     "Nearest",
     "Neighborhoods",
+    "Offset",
     "Padding",
     "PerHead",
     "Plan",
@@ -119,6 +124,7 @@ __all__ = [
     "errors",
     "hierarchy",
     "integrations",
+    "kernels",
     "nn",
     "plan",
     "stack_symmetry",

@@ -1,6 +1,7 @@
 """The expression grammar: it reads back what is printed, and refuses everything else with the place."""
 
 import inspect
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +22,10 @@ from erlangen.relations import (
     Global,
     Graph,
     Grid,
+    GridOffset,
     Identity,
     Nearest,
+    Offset,
     Padding,
     PerHead,
     Prefix,
@@ -54,6 +57,11 @@ LEAVES: dict[type, st.SearchStrategy] = {
     Padding: st.builds(Padding, small, st.sampled_from(["left", "right"])),
     Global: st.builds(Global, positions, positions),
     Grid: st.builds(Grid, st.tuples(positive, positive), small),
+    Offset: st.builds(Offset, st.integers(-(2**70), 9)),
+    GridOffset: st.builds(
+        GridOffset, st.tuples(positive, positive), st.tuples(small, st.integers(-9, 9)),
+        st.none() | st.tuples(positive, positive),
+    ),
     Random: st.builds(Random, small, st.integers(0, 2**70)),
     Graph: st.builds(Graph, edges, st.one_of(st.none(), st.integers(10, 20))),
     FromMask: st.builds(FromMask, st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=4)),
@@ -107,7 +115,7 @@ def test_a_merged_step_merges_with_the_step_before():
 def test_prefixes_and_white_space_do_not_count(relation):
     text = repr(relation)
     for name in KNOWN:
-        text = text.replace(f"{name}(", f"er.{name}( ")
+        text = re.sub(rf"\b{name}\(", f"er.{name}( ", text)
     assert parse(f"\n  {text}\t") == relation
 
 

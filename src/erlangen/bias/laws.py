@@ -10,7 +10,9 @@ from erlangen.relations import (
     Empty,
     Full,
     Grid,
+    GridOffset,
     Identity,
+    Offset,
     Prefix,
     Relation,
     Ring,
@@ -59,6 +61,10 @@ def always(relation: Relation) -> frozenset[str]:
             if isinstance(relation, Window) and 0 in (relation.lookback, relation.lookahead):
                 found.add("antisymmetric")
             return frozenset(found)
+        case Offset():
+            return _ALWAYS[Identity] if relation.by == 0 else frozenset({"antisymmetric", "toeplitz"})
+        case GridOffset() if relation.queries == relation.shape:
+            return frozenset({"antisymmetric"})
         case Transpose():
             return every
         case Intersection():

@@ -4,6 +4,7 @@ from erlangen.relations.families import Batch, Bindable, PerHead
 from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
 from erlangen.relations.grids import Grid
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation
@@ -36,9 +37,11 @@ __all__ = [
     "Global",
     "Graph",
     "Grid",
+    "GridOffset",
     "Identity",
     "Nearest",
     "Neighborhoods",
+    "Offset",
     "Padding",
     "PerHead",
     "Prefix",

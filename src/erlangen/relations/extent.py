@@ -7,6 +7,7 @@ from math import prod
 from erlangen.errors import SizeError
 from erlangen.relations.graphs import FromMask, Graph
 from erlangen.relations.grids import Grid
+from erlangen.relations.offsets import GridOffset
 from erlangen.relations.operators import Node
 from erlangen.relations.partitions import Bipartite, Documents
 from erlangen.relations.relation import Relation
@@ -33,6 +34,8 @@ def own_sizes(relation: Relation) -> tuple[int, int] | None:
             return _square(sum(relation.lengths))
         case Grid():
             return _square(prod(relation.shape))
+        case GridOffset():
+            return prod(relation.queries), prod(relation.shape)
         case Graph():
             return None if relation.nodes is None else _square(relation.nodes)
         case FromMask():

@@ -11,6 +11,7 @@ from erlangen.relations import simplify, sizes
 from erlangen.relations.graphs import FromMask, Graph
 from erlangen.relations.grids import Grid
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.orders import Empty, Full, Identity
 from erlangen.relations.partitions import Blocks, Documents, Global
 from erlangen.relations.relation import Relation, Site, need_joint, need_keys
@@ -396,6 +397,10 @@ def transpose(relation: Relation) -> Relation:
             return Window(relation.lookahead, relation.lookback)
         case Ring():
             return Ring(relation.lookahead, relation.lookback)
+        case Offset():
+            return Offset(-relation.by)
+        case GridOffset() if relation.queries == relation.shape:
+            return GridOffset(relation.shape, [-distance for distance in relation.by])
         case Global():
             return Global(keys=relation.queries, queries=relation.keys)
         case Graph() | FromMask():

@@ -24,6 +24,7 @@ from erlangen.errors import ErlangenError, ExpressionError
 from erlangen.relations.families import Batch, Family, PerHead
 from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
 from erlangen.relations.grids import Grid
+from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation
@@ -33,7 +34,7 @@ KNOWN: dict[str, type[Relation] | type[Family]] = {
     known.__name__: known
     for known in (
         Full, Empty, Identity, Causal, Prefix, Window, Ring, Dilated, Bipartite, Documents, Blocks, Padding,
-        Global, Grid, Random, Graph, FromMask, Nearest, PerHead, Batch,
+        Global, Grid, Offset, GridOffset, Random, Graph, FromMask, Nearest, PerHead, Batch,
     )
 }  # fmt: skip
 """Every name an expression may call."""

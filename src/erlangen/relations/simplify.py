@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import lcm
 from typing import Any
 
+from erlangen.relations.offsets import Offset
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Blocks, Documents, Padding
 from erlangen.relations.relation import Relation
@@ -29,6 +30,10 @@ _MEET: dict[tuple[type, type], Rule] = {
     (Dilated, Dilated): lambda a, b: Dilated(lcm(a.step, b.step)),
     (Blocks, Blocks): lambda a, b: _nested(a, b, min),
     (Padding, Padding): lambda a, b: Padding(min(a.length, b.length), a.side) if a.side == b.side else None,
+    (Offset, Offset): lambda a, b: Empty(),
+    (Identity, Offset): lambda a, b: a if b.by == 0 else Empty(),
+    (Causal, Offset): lambda a, b: b if b.by <= 0 else Empty(),
+    (Window, Offset): lambda a, b: b if -a.lookback <= b.by <= a.lookahead else Empty(),
     **{(Identity, kind): lambda a, b: a for kind in (Causal, Window, Prefix, Dilated, Blocks, Ring)},
 }
 
@@ -41,6 +46,9 @@ _JOIN: dict[tuple[type, type], Rule] = {
     (Dilated, Dilated): lambda a, b: Dilated(min(a.step, b.step)) if _divides(a.step, b.step) else None,
     (Blocks, Blocks): lambda a, b: _nested(a, b, max),
     (Padding, Padding): lambda a, b: Padding(max(a.length, b.length), a.side) if a.side == b.side else None,
+    (Identity, Offset): lambda a, b: a if b.by == 0 else None,
+    (Causal, Offset): lambda a, b: a if b.by <= 0 else None,
+    (Window, Offset): lambda a, b: a if -a.lookback <= b.by <= a.lookahead else None,
     **{(Identity, kind): lambda a, b: b for kind in (Causal, Window, Prefix, Dilated, Blocks, Ring)},
 }
 
@@ -76,6 +84,9 @@ def compose(a: Relation, b: Relation) -> Relation | None:
     if isinstance(a, Window) and isinstance(b, Window):
         # From i to j the middle can always be chosen between i and j, so the ends cut nothing off.
         return Window(a.lookback + b.lookback, a.lookahead + b.lookahead)
+    if isinstance(a, Offset) and isinstance(b, Offset) and a.by * b.by >= 0:
+        # Of equal sign the middle lies between i and j; of opposite signs it may lie outside the sequence.
+        return Offset(a.by + b.by)
     return a if a == b and isinstance(a, PREORDERS) else None
 
 

@@ -34,6 +34,22 @@ def count(value: Any, what: str, *, least: int = 0) -> int:
     return number
 
 
+def integer(value: Any, what: str) -> int:
+    """`value` as a Python integer of either sign; `what` names it in the error.
+
+    >>> integer(True, "Offset(by)")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: Offset(by) must be an integer, got True
+    """
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ParameterError(f"{what} must be an integer, got {value!r}") from None
+
+
 def size(value: Any, what: str) -> int:
     """`value` as a number of queries or keys, 0 <= value <= MAX_SIZE.
 
@@ -50,4 +66,4 @@ def size(value: Any, what: str) -> int:
 
 def clamp(value: int) -> int:
     """`value` cut to where it no longer matters for any size, so that NumPy arithmetic cannot overflow."""
-    return min(value, MAX_SIZE + 1)
+    return max(-MAX_SIZE - 1, min(value, MAX_SIZE + 1))

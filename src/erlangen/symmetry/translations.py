@@ -11,13 +11,14 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.extent import own_sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.offsets import Offset
 from erlangen.relations.operators import Complement, Intersection, Transpose, Union
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Blocks, Global
 from erlangen.relations.relation import Relation
 from erlangen.relations.windows import Dilated, Window
 
-_POINTWISE = (Full, Empty, Identity, Causal, Prefix, Window, Dilated, Blocks, Global)
+_POINTWISE = (Full, Empty, Identity, Causal, Prefix, Window, Dilated, Blocks, Global, Offset)
 """Relations whose pairs do not depend on the number of positions: binding to k restricts binding to n."""
 
 
@@ -136,6 +137,8 @@ def on_integers(relation: Relation) -> str | None:
             return "Sym(Z)"
         case Causal():
             return "Z"
+        case Offset():
+            return {0: "Sym(Z)", 1: "Z"}.get(abs(relation.by))
         case Window():
             return "Z with reversals" if relation.lookback == relation.lookahead else "Z"
         case _:

@@ -20,7 +20,9 @@ from erlangen.relations import (
     Global,
     Graph,
     Grid,
+    GridOffset,
     Identity,
+    Offset,
     Padding,
     Prefix,
     Random,
@@ -35,17 +37,34 @@ def _documents(n: int) -> SearchStrategy[Relation]:
     return cuts.map(lambda c: Documents([b - a for a, b in zip([0, *c], [*c, n], strict=True)]))
 
 
-def _grid(n: int) -> SearchStrategy[Relation]:
-    shapes = [
+def _shapes(n: int) -> list[tuple[int, ...]]:
+    return [
         shape
         for a in range(1, n + 1)
         for b in range(1, n + 1)
         for shape in ((a, b), (a, b, n // (a * b) if a * b <= n else 0))
         if prod(shape) == n
     ]
-    if not shapes:
+
+
+def _grid(n: int) -> SearchStrategy[Relation]:
+    if n == 0:
         return st.just(Empty())
-    return st.builds(Grid, st.sampled_from(shapes), st.integers(0, 3))
+    return st.builds(Grid, st.sampled_from(_shapes(n)), st.integers(0, 3))
+
+
+def _grid_offset(n: int) -> SearchStrategy[Relation]:
+    if n == 0:
+        return st.just(Empty())
+
+    def on(shape: tuple[int, ...]) -> SearchStrategy[Relation]:
+        by, cells = (
+            st.tuples(*[st.integers(-2, 2)] * len(shape)),
+            st.tuples(*[st.integers(1, 4)] * len(shape)),
+        )
+        return st.builds(GridOffset, st.just(shape), by, st.none() | cells)
+
+    return st.sampled_from(_shapes(n)).flatmap(on)
 
 
 def _graph(n: int) -> SearchStrategy[Relation]:
@@ -81,6 +100,8 @@ LEAVES: dict[type[Relation], Callable[[int], SearchStrategy[Relation]]] = {
     Padding: lambda n: st.builds(Padding, st.integers(0, n), st.sampled_from(["left", "right"])),
     Global: lambda n: st.builds(Global, keys=_positions, queries=_positions),
     Grid: _grid,
+    Offset: lambda n: st.builds(Offset, st.integers(-6, 6)),
+    GridOffset: _grid_offset,
     Graph: _graph,
     FromMask: _mask,
     Random: lambda n: st.builds(Random, _small, st.integers(0, 3)),
