@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from erlangen.models.gpt import GPT
+    from erlangen.models.vit import ViT
 
 # name -> the module it is imported from when first used.
 _LAZY = {
     "GPT": "erlangen.models.gpt",
+    "ViT": "erlangen.models.vit",
 }
 
 __all__ = [
     "GPT",
+    "ViT",
 ]
 
 
