@@ -2,6 +2,7 @@
 
 from erlangen.nn.attention import Attention
 from erlangen.nn.cache import KVCache
+from erlangen.nn.convolution import ConvolutionAttention
 from erlangen.nn.graph_layer import GraphLayer
 from erlangen.nn.paper import (
     EncoderDecoderAttention,
@@ -15,6 +16,7 @@ from erlangen.nn.relative_bias import RelativeBias
 
 __all__ = [
     "Attention",
+    "ConvolutionAttention",
     "EncoderDecoderAttention",
     "GraphAttention",
     "GraphLayer",
