@@ -1,0 +1,171 @@
+"""The attention function of "erlangen" in transformers' registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from erlangen.attention import attend
+from erlangen.attention.kernels import SoftmaxDot
+from erlangen.errors import BackendError, SizeError
+from erlangen.integrations.transformers.closures import from_dense, meet
+from erlangen.integrations.transformers.relation_mask import RelationMask
+from erlangen.relations import Batch, Bindable, Causal, FromMask, Full, Neighborhoods, PerHead, Weighted
+
+REPLACED = "erlangen_relation"
+"""The attribute of an attention module under which `use_relation` leaves the relation it is to have."""
+
+UNKNOWN = ("cache", "block_indices")
+"""Arguments of other attention functions that change the result, and that this one does not have."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What one attention call reads: a relation on the first `keys` keys, and a bias (batch or 1, heads or 1,
+    queries, keys) added to the logits."""
+
+    relation: Bindable
+    keys: int
+    bias: Tensor | None = None
+
+
+@torch.compiler.disable
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    output_attentions: bool = False,
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention as transformers calls it: query (batch, heads, queries, dim) -> (batch, queries, heads, dim).
+
+    Fewer key/value heads, `softcap`, sinks (`s_aux`) and an additive `position_bias` are computed as they
+    are. The weights are returned where `output_attentions` reaches this call, else None.
+
+    >>> x = torch.randn(2, 4, 5, 8)
+    >>> attention_forward(nn.Identity(), x, x, x, None)[0].shape
+    torch.Size([2, 5, 4, 8])
+    """
+    unknown = [name for name in UNKNOWN if others.get(name) is not None]
+    if unknown:
+        raise BackendError(
+            f'attn_implementation="erlangen" does not have the argument {unknown[0]!r}, which '
+            f"{type(module).__name__} passes"
+        )
+    reads = _reads(module, query, key, attention_mask, is_causal)
+    bias = reads.bias
+    if position_bias is not None and (position_bias.requires_grad or bool(position_bias.any())):
+        position_bias = position_bias[..., : reads.keys]
+        bias = position_bias if bias is None else position_bias + bias
+    plain = softcap is None and s_aux is None
+    kernel = None if plain else SoftmaxDot(scaling, softcap=softcap, sink=s_aux)
+    out = _attend(
+        query,
+        key[:, :, : reads.keys],
+        value[:, :, : reads.keys],
+        reads.relation,
+        bias,
+        kernel=kernel,
+        scale=scaling if plain else None,
+        dropout=dropout,
+        return_weights=bool(output_attentions),
+    )
+    out, weights = out if output_attentions else (out, None)
+    if weights is not None:
+        weights = nn.functional.pad(weights, (0, key.shape[2] - reads.keys))
+    return out.transpose(1, 2).contiguous(), weights
+
+
+def _reads(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
+) -> Reads:
+    queries, keys = query.shape[2], key.shape[2]
+    replaced: Bindable | None = getattr(module, REPLACED, None)
+    if isinstance(mask, RelationMask):
+        if mask.shape[-1] != keys:
+            raise SizeError(f"{mask} is for {mask.shape[-1]} keys, and {type(module).__name__} has {keys}")
+        if replaced is None:
+            return Reads(mask.reading.whole, mask.keys)
+        own = _behind(replaced, queries, mask.keys, mask.key_offset, type(module).__name__)
+        return Reads(meet(own, mask.reading.given), mask.keys)
+    if mask is not None:
+        return _from_tensor(mask[..., :keys], replaced, keys, type(module).__name__)
+    if replaced is not None:
+        return Reads(_behind(replaced, queries, keys, 0, type(module).__name__), keys)
+    # As for "sdpa": without a mask the module says whether it is causal, and query 0 stands at key 0.
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if not causal or queries == 1:
+        return Reads(Full(), keys)
+    if queries <= keys:
+        return Reads(Causal(), queries)
+    return Reads(FromMask(np.tri(queries, keys, dtype=bool)), keys)
+
+
+def _from_tensor(mask: Tensor, replaced: Bindable | None, keys: int, name: str) -> Reads:
+    """A dense mask: one the user gave, or one that the model made itself or computed with."""
+    bias = None
+    if mask.dtype != torch.bool:
+        read = mask > torch.finfo(mask.dtype).min / 2
+        if bool(((mask != 0) & read).any()) or mask.requires_grad:
+            bias = mask
+        mask = read
+    if replaced is None:
+        return Reads(from_dense(mask), keys, bias)
+    if bias is not None or not bool(mask.all()):
+        raise BackendError(
+            f"{name} was given the relation {replaced}, but hands over a dense mask, in which padding cannot "
+            "be told from the relation to replace; pass the attention mask as (batch, positions)"
+        )
+    return Reads(replaced, keys)
+
+
+def _behind(relation: Bindable, queries: int, keys: int, offset: int, name: str) -> Bindable:
+    """The rows of a relation for the last `queries` positions, when the `offset` first keys were dropped."""
+    if isinstance(relation, PerHead):
+        rows: Any = [_behind(member, queries, keys, offset, name) for member in relation.members]
+        return PerHead(rows)
+    if offset:
+        whole = relation.on(queries, keys + offset)
+        assert isinstance(whole, Neighborhoods)
+        if whole.starts.size and whole.starts.min() < offset:
+            raise SizeError(
+                f"{relation} reads key {whole.starts.min()}, which the sliding cache of {name} has dropped; "
+                "give a relation within the window of this layer, or generate with use_cache=False"
+            )
+        moved = (whole.starts - offset, whole.stops - offset)
+        return FromMask._of(Neighborhoods(queries, keys, whole.indptr, *moved))
+    if queries < keys and not isinstance(relation, Batch):
+        # Raises where the rows would not be those of the whole sequence.
+        from erlangen.nn.cache import step
+
+        step(relation, keys - queries, keys, None)
+    return relation
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Bindable, bias: Tensor | None, **options: Any) -> Any:
+    """`attend`, with a bias (batch or 1, heads or 1, queries, keys) that may differ between items."""
+    if bias is None:
+        return attend(q, k, v, relation, **options)
+    if bias.shape[0] == 1 and not isinstance(relation, Batch):
+        weighted: Any = Weighted(relation, bias[0])
+        return attend(q, k, v, weighted, **options)
+    items: Any = relation.members if isinstance(relation, Batch) else (relation,) * q.shape[0]
+    outs = [
+        _attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], item, bias[b % len(bias)][None], **options)
+        for b, item in enumerate(items)
+    ]
+    if options.get("return_weights"):
+        return tuple(torch.cat(parts) for parts in zip(*outs, strict=True))
+    return torch.cat(outs)

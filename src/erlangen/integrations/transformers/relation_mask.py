@@ -1,0 +1,107 @@
+"""The mask that models hand from layer to layer: a relation in the shape of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from erlangen.integrations.masks import mask
+from erlangen.integrations.transformers.closures import Place, Reading, bounded, meet, padding, read
+
+
+class RelationMask(Tensor):
+    """A boolean mask (batch, 1, queries, keys) that holds relations; tensor operations see the dense mask.
+
+    - `reading`: what the layer is to read, and what this batch has at all: padding, packed documents;
+    - `keys`: relations speak of the first `keys` keys; those after them (a static cache not yet full) are
+      never read;
+    - `key_offset`: the position of the first key; a sliding cache has dropped those before it.
+
+    >>> made = relation_mask(batch_size=1, q_length=3, kv_length=3)
+    >>> made.shape, made.reading.relation
+    (torch.Size([1, 1, 3, 3]), Causal())
+    >>> made[0, 0, :2]
+    tensor([[ True, False, False],
+            [ True,  True, False]])
+    """
+
+    reading: Reading
+    keys: int
+    key_offset: int
+
+    @staticmethod
+    def __new__(cls, place: Place, reading: Reading, keys: int, device: Any = "cpu") -> RelationMask:
+        shape = (place.batch, 1, place.queries, place.keys)
+        made: Any = Tensor._make_wrapper_subclass(cls, torch.Size(shape), dtype=torch.bool, device=device)
+        made.reading = reading
+        made.keys, made.key_offset = keys, place.key_offset
+        return made
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__()
+
+    def dense(self) -> Tensor:
+        """The mask as an ordinary tensor, True = may read."""
+        batch, _, queries, keys = self.shape
+        known = mask(self.reading.whole, queries, self.keys).to(self.device)
+        known = known.expand(batch, 1, queries, self.keys)
+        return torch.nn.functional.pad(known, (0, keys - self.keys))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"RelationMask({self.reading.relation}, {self.reading.given}, shape={tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _SAME and isinstance(args[0], RelationMask):
+            return args[0]
+
+        def dense(value: Any) -> Any:
+            return value.dense() if isinstance(value, RelationMask) else value
+
+        return func(*tree_map(dense, args), **tree_map(dense, kwargs or {}))
+
+
+# Nothing writes into a mask, so a copy may be the mask itself; checkpointing detaches what it keeps.
+_SAME = {torch.ops.aten.detach.default, torch.ops.aten.clone.default}
+
+
+@torch.compiler.disable
+def relation_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Any = None,
+    attention_mask: Tensor | None = None,
+    use_vmap: bool = False,
+    device: Any = "cpu",
+    **_: Any,
+) -> RelationMask:
+    """The mask function of "erlangen" for transformers: structure instead of queries x keys booleans.
+
+    `mask_function` says whether the query at a position reads the key at a position, `attention_mask`
+    (batch, positions) which positions are real. With a static cache the queries are not the last keys; where
+    the mask ends at the query's own position, the keys after it are left away.
+
+    >>> real = torch.tensor([[False, True, True, True]])
+    >>> relation_mask(1, 2, 6, q_offset=2, attention_mask=real)
+    RelationMask(Causal(), Padding(3, side="left"), shape=(1, 1, 2, 6))
+    """
+    if mask_function is None:
+        from transformers.masking_utils import causal_mask_function as mask_function
+    place = Place(batch_size, q_length, kv_length, int(q_offset), kv_offset, device, use_vmap)
+    reached = place.query_offset + q_length - kv_offset
+    if reached < kv_length and bounded(mask_function):
+        seen = Place(batch_size, q_length, reached, place.query_offset, kv_offset, device, use_vmap)
+        reading = read(mask_function, seen)
+    else:
+        seen = place
+        reading = read(mask_function, place)
+        if not place.aligned and not reading.position_free:
+            reading = Reading(place.evaluated(mask_function))
+    reading = Reading(reading.relation, meet(reading.given, padding(attention_mask, seen)))
+    return RelationMask(place, reading, seen.keys, device)
