@@ -1,6 +1,7 @@
 """Attention over a relation, and the plan that says how it is computed."""
 
+from erlangen.attention import kernels
 from erlangen.attention.attend import attend
 from erlangen.attention.plan import Plan, plan
 
-__all__ = ["Plan", "attend", "plan"]
+__all__ = ["Plan", "attend", "kernels", "plan"]

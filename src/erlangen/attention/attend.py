@@ -9,8 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from erlangen.attention.biases import bias_of, support
 from erlangen.attention.binding import Bound, bind
-from erlangen.attention.plan import choose, prepare, run
+from erlangen.attention.kernels import Kernel, SoftmaxDot
+from erlangen.attention.kernels.form import Form, Product
+from erlangen.attention.kernels.softmax import absorb
+from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
+from erlangen.attention.plan import choose, prepare, run, run_kernel
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import ParameterError
 from erlangen.relations import Bindable, Full, Neighborhoods
@@ -22,13 +27,14 @@ def attend(
     v: Tensor,
     relation: Bindable | Neighborhoods | None = None,
     *,
+    kernel: Kernel | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
     return_weights: bool = False,
     return_lse: bool = False,
 ) -> Any:
-    """Softmax attention in which query i reads exactly the keys N_i of the relation.
+    """Attention in which query i reads exactly the keys N_i of the relation.
 
         h_i = sum over j in N_i of alpha_ij v_j,   alpha_i = softmax over N_i of (scale <q_i, k_j>)
 
@@ -38,12 +44,14 @@ def attend(
     keys, dim), v (..., kv heads, keys, value dim). With fewer kv heads than heads, each kv head serves
     heads / kv heads consecutive heads. `relation` is a relation, a family (`PerHead`, `Batch`: one member
     per item of the flattened leading dimensions), or neighborhoods; `Full()` if not given. With fewer
-    queries than keys the queries are the last positions.
+    queries than keys the queries are the last positions. A weighted relation (`ALiBi`, `RelativeBias`, ...)
+    adds its log-weights to the logits; gradients reach them.
 
-    `scale` is 1 / sqrt(dim) by default. `dropout` acts on the weights and draws from torch's generator.
-    `backend` forces "reference", "sdpa", "tiles", "edges" or "flex" and never falls back; by default `plan`
-    decides. Returns the output, or a tuple with the weights (..., heads, queries, keys) and the log-sum-exp
-    (..., heads, queries; -inf on empty rows) where asked for, in this order.
+    `kernel` replaces the exponential by another function of query and key (see `erlangen.kernels`), still
+    normalised over N_i. `scale` is that of the default kernel, 1 / sqrt(dim) if not given. `dropout` acts on
+    the weights and draws from torch's generator. `backend` forces one of `plan.BACKENDS` and never falls
+    back; by default `plan` decides. Returns the output, or a tuple with the weights (..., heads, queries,
+    keys) and the log-sum-exp (..., heads, queries; -inf on empty rows) where asked for, in this order.
 
     >>> import torch
     >>> from erlangen.relations import Causal
@@ -53,8 +61,8 @@ def attend(
              [0.5000],
              [1.0000]]])
     """
-    relation = Full() if relation is None else relation
-    check(q, k, v, relation)
+    reads, weighted = support(Full() if relation is None else relation)
+    check(q, k, v, reads)
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     lead = q.shape[:-3]
@@ -66,15 +74,37 @@ def attend(
         index(q4.shape[2]),
         index(k4.shape[2]),
     )
+    if kernel is None:
+        scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
+        product = Product(q4, k4, Form(scale))
+        needs = PLAIN if weighted is None else Needs(bias=bias_kind(weighted))
+    else:
+        if not isinstance(kernel, Kernel):
+            raise ParameterError(f"kernel must be one of erlangen.kernels, got {kernel!r}")
+        if scale is not None:
+            raise ParameterError(f"scale={scale} is that of the default kernel; give it to {kernel!r}")
+        kernel.check(heads, q4.shape[3])
+        product = kernel.product(q4, k4)
+        needs = needs_of(kernel, product, weighted)
+        if return_lse and not kernel.positive:
+            raise ParameterError(f"{kernel!r} is not positive: its sums have no logarithm to return")
     asked = (batch, heads, queries, keys, str(q.device), backend)
+    asked = (*asked, return_weights, return_lse or (kernel is not None and kernel.sink is not None), needs)
     if torch.compiler.is_compiling():
-        chosen, prepared = _decide_once(relation, *asked, return_weights, return_lse)
+        chosen, prepared = _decide_once(reads, *asked)
         bound = None
     else:
-        chosen, prepared, bound = _decide(relation, *asked, return_weights, return_lse, vectors=(q4, k4))
-    scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
-    out, weights, lse = run(chosen, q4, k4, v4, prepared, scale=scale, dropout=dropout)
+        chosen, prepared, bound = _decide(reads, *asked, vectors=(q4, k4))
+    bias = None if weighted is None else bias_of(weighted, bound, queries, keys, q4)
+    if chosen in ("reference", "gather"):
+        kernel = SoftmaxDot(scale) if kernel is None else kernel
+        out, weights, lse = run_kernel(chosen, q4, k4, v4, prepared, kernel, bias=bias, dropout=dropout)
+    else:
+        assert product is not None  # or `choose` had refused
+        out, weights, lse = run(chosen, product, v4, prepared, bias=bias, dropout=dropout)
     del bound  # a native index lives as long as its binding
+    if kernel is not None and kernel.sink is not None:
+        out, weights, lse = absorb(kernel.sink, out, weights, lse)
     asked_for = [out, *([weights] if return_weights else []), *([lse] if return_lse else [])]
     if len(lead) != 1:
         asked_for = [x.reshape(*lead, *x.shape[1:]) for x in asked_for]
@@ -91,15 +121,16 @@ def _decide(
     backend: str | None,
     weights: bool,
     lse: bool,
+    needs: Needs,
     vectors: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[str, Any, Bound]:
     bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=keys, vectors=vectors)
 
     def decide() -> tuple[str, Any]:
-        chosen, _ = choose(bound, device, backend, weights, lse)
-        return chosen, prepare(chosen, bound, device)
+        chosen, _ = choose(bound, device, backend, weights, lse, needs)
+        return chosen, prepare(chosen, bound, device, needs)
 
-    chosen, prepared = bound.derived((device, backend, weights, lse), decide)
+    chosen, prepared = bound.derived((device, backend, weights, lse, needs), decide)
     return chosen, prepared, bound
 
 

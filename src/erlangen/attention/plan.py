@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import native
-from erlangen.attention.backends import edges, reference, sdpa, tiles
+from erlangen.attention.backends import edges, gather, reference, sdpa, tiles
+from erlangen.attention.biases import Bias, support
 from erlangen.attention.binding import Bound, bind
+from erlangen.attention.kernels import Kernel, SoftmaxDot
+from erlangen.attention.kernels.form import Product
+from erlangen.attention.needs import PLAIN, Needs, needs_of, unable
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
 from erlangen.relations import Bindable, Neighborhoods
 
-BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex")
+BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex", "gather")
 
 # The cost of the native kernels in units of one edge of the `edges` backend (measured, float32, AVX2): a tile
 # costs a little to visit and then by the 8 x 16 pieces in which anything is related.
@@ -43,6 +47,7 @@ def plan(
     k: Tensor,
     v: Tensor,
     *,
+    kernel: Kernel | None = None,
     backend: str | None = None,
     weights: bool = False,
     lse: bool = False,
@@ -75,12 +80,18 @@ def plan(
     >>> plan(Causal(), x, x, x, backend="sdpa").reason
     'asked for by name'
     """
+    relation, weighted = support(relation)
     check(q, k, v, relation)
     q, k, v = (fold(x) for x in (q, k, v))
+    needs = PLAIN
+    if kernel is not None or weighted is not None:
+        kernel = SoftmaxDot() if kernel is None else kernel
+        needs = needs_of(kernel, kernel.product(q, k), weighted)
+        lse = lse or kernel.sink is not None
     bound = bind(
         relation, batch=q.shape[0], heads=q.shape[1], queries=q.shape[2], keys=k.shape[2], vectors=(q, k)
     )
-    name, reason = choose(bound, str(q.device), backend, weights, lse)
+    name, reason = choose(bound, str(q.device), backend, weights, lse, needs)
     spread = q.shape[0] * q.shape[1] // bound.index.size
     pairs = bound.num_edges * spread
     if name == "reference" or (name == "sdpa" and not (bound.is_full or bound.is_causal)):
@@ -88,15 +99,21 @@ def plan(
     return Plan(name, reason, pairs * (q.shape[3] + v.shape[3]))
 
 
-def choose(bound: Bound, device: str, backend: str | None, weights: bool, lse: bool) -> tuple[str, str]:
+def choose(
+    bound: Bound, device: str, backend: str | None, weights: bool, lse: bool, needs: Needs = PLAIN
+) -> tuple[str, str]:
     """The decision table of `plan`: a backend that computes this exactly, and the reason."""
     if backend is not None:
-        _refuse(backend, device.partition(":")[0], weights, lse)
+        _refuse(backend, device.partition(":")[0], weights, lse, needs)
         return backend, "asked for by name"
     if weights:
         return "reference", "the weights were asked for, and only the dense oracle forms them"
     device = device.partition(":")[0]
     if device == "cpu" and native.available():
+        if unable("edges", needs):
+            return "gather", f"the native kernels do not have this: {unable('edges', needs)}"
+        if unable("tiles", needs):
+            return "edges", str(unable("tiles", needs))
         if bound.queries < FEW_QUERIES:
             return "edges", "too few queries to fill a tile"
         by_tiles, by_edges = bound.derived("cost", lambda: _native_cost(bound))
@@ -105,6 +122,10 @@ def choose(bound: Bound, device: str, backend: str | None, weights: bool, lse: b
         return "edges", f"edge by edge {by_edges} units of work, by tiles {by_tiles}"
     if device == "cpu":
         _say_once(native.missing())
+    if not needs.plain or (lse and needs.bias):
+        return "gather", "any kernel runs there, at a cost proportional to the related pairs"
+    if needs.bias:
+        return "sdpa", "a bias is added to a dense mask there"
     if lse and device != "cuda":
         return "reference", "the log-sum-exp was asked for, and SDPA does not return it"
     if (bound.is_full or bound.is_causal) and not lse:
@@ -114,7 +135,7 @@ def choose(bound: Bound, device: str, backend: str | None, weights: bool, lse: b
     return "sdpa", "no faster backend here: a dense mask of queries x keys"
 
 
-def _refuse(backend: str, device: str, weights: bool, lse: bool) -> None:
+def _refuse(backend: str, device: str, weights: bool, lse: bool, needs: Needs) -> None:
     """Raise `BackendError` when the named backend cannot do what was asked."""
     if backend not in BACKENDS:
         raise BackendError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}")
@@ -127,6 +148,9 @@ def _refuse(backend: str, device: str, weights: bool, lse: bool) -> None:
             raise BackendError(f"backend {backend!r} runs on the CPU, and the tensors lie on {device}")
         if not native.available():
             raise BackendError(f"backend {backend!r} needs the native extension: {native.missing()}")
+    why = unable(backend, needs)
+    if why:
+        raise BackendError(why)
 
 
 def _native_cost(bound: Bound) -> tuple[int, int]:
@@ -165,27 +189,55 @@ def _say_once(why: str | None) -> None:
         )
 
 
-def prepare(backend: str, bound: Bound, device: str) -> Any:
+def prepare(backend: str, bound: Bound, device: str, needs: Needs = PLAIN) -> Any:
     """What a backend derives from a bound relation: numbers, masks, indices; constant while compiling."""
+    if backend == "sdpa":
+        return sdpa.prepare(bound, device, biased=needs.bias is not None)
     return _module(backend).prepare(bound, device)
 
 
 def run(
-    backend: str, q: Tensor, k: Tensor, v: Tensor, prepared: Any, *, scale: float, dropout: float
+    backend: str,
+    product: Product,
+    v: Tensor,
+    prepared: Any,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Any, Any]:
-    """Run one backend on what it prepared; gives (output, weights or None, log-sum-exp or None)."""
+    """Run a backend that knows products on what it prepared; gives (output, None, log-sum-exp or None)."""
+    q, k, form, shift = product
     attend = _module(backend).attend
-    if backend == "reference":
-        out, lse, weights = attend(q, k, v, prepared, scale=scale, dropout=dropout)
-        return out, weights, lse
+    lse, dtype = None, v.dtype
+    widened = q.dtype != dtype  # some kernels need more digits than half precision has
+    v = v.to(q.dtype)
     if backend == "sdpa":
-        return attend(q, k, v, prepared, scale=scale, dropout=dropout), None, None
-    if backend == "flex":
-        out, lse = attend(q, k, v, prepared, scale=scale, dropout=dropout)
-        return out, None, lse
-    seed = torch.randint(2**62, ()) if dropout else None
-    out, lse = attend(q, k, v, prepared, scale=scale, dropout=dropout, seed=seed)
-    return out, None, lse
+        out = attend(q, k, v, prepared, scale=form.scale, bias=bias, dropout=dropout)
+    elif backend == "flex":
+        out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout)
+    else:
+        seed = torch.randint(2**62, ()) if dropout else None
+        values = None if bias is None else bias.values
+        out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, bias=values)
+    if shift is not None and lse is not None:
+        lse = lse + shift
+    return out.to(dtype) if widened else out, None, lse
+
+
+def run_kernel(
+    backend: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prepared: Any,
+    kernel: Kernel,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Any, Any]:
+    """Run "reference" or "gather", which evaluate the kernel itself."""
+    out, lse, *weights = _module(backend).attend(q, k, v, prepared, kernel=kernel, bias=bias, dropout=dropout)
+    return out, weights[0] if weights else None, lse
 
 
 def _module(backend: str) -> Any:
@@ -196,4 +248,4 @@ def _module(backend: str) -> Any:
     return _LIGHT[backend]
 
 
-_LIGHT = {"reference": reference, "sdpa": sdpa, "tiles": tiles, "edges": edges}
+_LIGHT = {"reference": reference, "sdpa": sdpa, "tiles": tiles, "edges": edges, "gather": gather}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
 from torch import Tensor, nn
 
 from erlangen.attention import attend
+from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.nn.cache import KVCache, step
 from erlangen.relations import Batch, Bindable, Full, Neighborhoods, PerHead, Relation, sizes
@@ -25,6 +25,8 @@ class Attention(nn.Module):
     - `num_kv_heads`: fewer key/value heads than heads (grouped queries).
     - `context=` at a call: keys and values come from there (cross-attention); `context_dim` is its width.
     - `cache=` at a call: decoding; the new positions read the past from a `KVCache` and are added to it.
+    - `kernel`: another function of query and key than the exponential of their product (`erlangen.kernels`);
+      parameters it holds (a sink, a vector) become parameters `kernel_...` of the layer.
     - a query that reads nothing gives the zero vector (before `O`'s bias).
 
     >>> import torch
@@ -47,6 +49,7 @@ class Attention(nn.Module):
         context_dim: int | None = None,
         bias: bool = False,
         dropout: float = 0.0,
+        kernel: Kernel | None = None,
         backend: str | None = None,
     ) -> None:
         super().__init__()
@@ -67,6 +70,12 @@ class Attention(nn.Module):
         self.head_dim = d_model // num_heads
         self.relation = relation
         self.dropout = dropout
+        if kernel is not None and not isinstance(kernel, Kernel):
+            raise ParameterError(f"kernel must be one of erlangen.kernels, got {kernel!r}")
+        self.kernel = kernel
+        for name, value in vars(kernel).items() if kernel is not None else ():
+            if isinstance(value, nn.Parameter):
+                self.register_parameter(f"kernel_{name}", value)
         self.backend = backend
         kv_width = num_kv_heads * self.head_dim
         context_dim = d_model if context_dim is None else context_dim
@@ -111,7 +120,7 @@ class Attention(nn.Module):
             k,
             v,
             wanted,
-            scale=1 / sqrt(self.head_dim),
+            kernel=self.kernel,
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
             return_weights=need_weights,

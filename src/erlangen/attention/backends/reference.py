@@ -2,43 +2,81 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from erlangen.attention.biases import Bias
 from erlangen.attention.binding import Bound
+from erlangen.attention.kernels import Kernel, SoftmaxDot
 
-Prepared = tuple[Tensor, Tensor]
-"""The mask, and which queries read nothing."""
+
+class Prepared(NamedTuple):
+    """The mask, and the numbers i * keys + j of the related pairs where there is one relation."""
+
+    mask: Tensor
+    places: Tensor | None
 
 
 def prepare(bound: Bound, device: str) -> Prepared:
     """What `attend` needs of a bound relation."""
-    return bound.mask(device), bound.empty(device)
+    return Prepared(bound.mask(device), places(bound, device))
+
+
+def places(bound: Bound, device: str) -> Tensor | None:
+    """The numbers i * keys + j of the related pairs, in order, where all heads and items have the same."""
+    if len(bound.distinct) > 1:
+        return None
+
+    def make() -> Tensor:
+        edges = bound.distinct[0].edges()
+        return torch.from_numpy(edges[:, 0] * bound.keys + edges[:, 1]).to(device)
+
+    return bound.derived(("places", device), make)
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *, scale: float, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prepared: Prepared,
+    *,
+    kernel: Kernel | None = None,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, log-sum-exp and weights of attention over N_i only; half precision is computed in float32.
 
     An empty row has zero weights, zero output, zero gradient, and log-sum-exp -inf.
     """
-    mask, empty = prepared
+    kernel = SoftmaxDot() if kernel is None else kernel
     groups = q.shape[1] // k.shape[1]
     wide = torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
     queries, keys, values = (
         x.to(wide) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1))
     )
-    scores = (queries @ keys.mT * scale).masked_fill(~mask, -torch.inf)
-    if k.shape[2] == 0:
-        top = scores.new_zeros((*scores.shape[:-1], 1))
+    added = None if bias is None else bias.matrix(q.shape[2], k.shape[2], prepared.places)
+    scores, top = kernel.matrix(queries, keys), None
+    if kernel.exponential:
+        scores = (scores if added is None else scores + added).masked_fill(~prepared.mask, -torch.inf)
+        top = _highest(scores)
+        scores = (scores - top).exp()
     else:
-        top = scores.detach().amax(-1, keepdim=True)
-        top = top.masked_fill(top == -torch.inf, 0.0)
-    exponentials = (scores - top).exp()
-    total = exponentials.sum(-1, keepdim=True)
-    lse = (total.log() + top).squeeze(-1)
-    weights = exponentials / total.masked_fill(empty, 1.0)
+        scores = (scores if added is None else scores * added.exp()).masked_fill(~prepared.mask, 0.0)
+    total = scores.sum(-1, keepdim=True)
+    none = total == 0
+    lse = total.masked_fill(none, 1.0).log().masked_fill(none, -torch.inf)
+    weights = scores / total.masked_fill(none, 1.0)
     if dropout:
         weights = torch.nn.functional.dropout(weights, dropout)
+    lse = (lse if top is None else lse + top).squeeze(-1)
     return (weights @ values).to(q.dtype), lse, weights.to(q.dtype)
+
+
+def _highest(scores: Tensor) -> Tensor:
+    """The highest score of each row, 0 in a row without any."""
+    if scores.shape[-1] == 0:
+        return scores.new_zeros((*scores.shape[:-1], 1))
+    top = scores.detach().amax(-1, keepdim=True)
+    return top.masked_fill(top == -torch.inf, 0.0)

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from erlangen.attention.backends.reference import places
+from erlangen.attention.biases import Bias
 from erlangen.attention.binding import Bound
 
-Prepared = tuple[Tensor | None, Tensor | None, bool]
-"""The mask where one is needed, which queries read nothing where there are such, and `is_causal`."""
+
+class Prepared(NamedTuple):
+    """The mask where one is needed, which queries read nothing where there are such, and `is_causal`."""
+
+    mask: Tensor | None
+    empty: Tensor | None
+    causal: bool
+    places: Tensor | None = None
 
 
-def prepare(bound: Bound, device: str) -> Prepared:
-    """What `attend` needs of a bound relation.
+def prepare(bound: Bound, device: str, *, biased: bool = False) -> Prepared:
+    """What `attend` needs of a bound relation; a bias is added to a mask, so it always needs one.
 
     SDPA leaves a fully masked row to each kernel (NaN or uniform). Such rows are unmasked here and cut out
     of the result, so neither they nor their gradients reach anything.
     """
-    if bound.is_causal or bound.is_full:
-        return None, None, bound.is_causal
+    if (bound.is_causal or bound.is_full) and not biased:
+        return Prepared(None, None, bound.is_causal)
+    numbers = places(bound, device) if biased else None
     if not bound.has_empty_queries:
-        return bound.mask(device), None, False
+        return Prepared(bound.mask(device), None, False, numbers)
     empty = bound.empty(device)
-    return bound.mask(device) | empty, empty, False
+    return Prepared(bound.mask(device) | empty, empty, False, numbers)
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *, scale: float, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prepared: Prepared,
+    *,
+    scale: float,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attention through `F.scaled_dot_product_attention`; empty rows are zero, with zero gradient."""
     if k.shape[2] == 0:
         return nothing(q, k, v)
-    mask, empty, causal = prepared
+    mask, empty, causal, numbers = prepared
+    if bias is not None and mask is not None:
+        added = bias.matrix(q.shape[2], k.shape[2], numbers).to(q.dtype)
+        mask = added.masked_fill(~mask, -torch.inf)
     out = F.scaled_dot_product_attention(
         q,
         k,

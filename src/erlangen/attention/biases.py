@@ -1,0 +1,68 @@
+"""The weights of a weighted relation, as numbers added to the logits of one call."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from erlangen.attention.binding import Bound
+from erlangen.errors import ParameterError, ShapeError
+
+
+class Bias(NamedTuple):
+    """`values` (1 or heads, places) added to logits, in one of two orders.
+
+    Toeplitz: queries + keys - 1 places, pair (i, j) adds values[h, j - i + queries - 1]. Per edge: one place
+    for each related pair, in the order of `Neighborhoods.edges()`.
+    """
+
+    values: Tensor
+    per_edge: bool = False
+
+    def matrix(self, queries: int, keys: int, places: Tensor | None) -> Tensor:
+        """The bias of all pairs, (1 or heads, queries, keys); zero where none is given.
+
+        `places` are the numbers i * keys + j of the related pairs.
+
+        >>> Bias(torch.tensor([[1.0, 2.0, 3.0]])).matrix(2, 2, None)
+        tensor([[[2., 3.],
+                 [1., 2.]]])
+        """
+        values = self.values
+        if self.per_edge:
+            assert places is not None
+            dense = values.new_zeros((values.shape[0], queries * keys)).index_copy(1, places, values)
+            return dense.unflatten(1, (queries, keys))
+        rows, columns = (torch.arange(n, device=values.device) for n in (queries, keys))
+        return values[:, columns - rows[:, None] + queries - 1]
+
+
+def support(relation: Any) -> tuple[Any, Any]:
+    """A relation and None, or the support of a weighted relation and the weighted relation itself."""
+    if hasattr(relation, "support") and hasattr(relation, "structured"):
+        return relation.support, relation
+    return relation, None
+
+
+def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tensor) -> Bias:
+    """The bias of a weighted relation for one call; formed anew at each call, so that gradients reach it."""
+    if weighted.structured:
+        values, places = weighted.toeplitz(queries, keys), max(0, queries + keys - 1)
+    else:
+        if bound is None or len(bound.distinct) != 1:
+            raise ParameterError(
+                f"{weighted!r} has a bias for each edge: its support must be the same in all heads and items"
+            )
+        values, places = weighted.per_edge(bound.distinct[0]), bound.distinct[0].num_edges
+    if isinstance(values, np.ndarray):
+        values = torch.from_numpy(values)
+    if values.dim() != 2 or values.shape[0] not in (1, q.shape[1]) or values.shape[1] != places:
+        raise ShapeError(
+            f"the bias of {weighted!r} has shape {tuple(values.shape)}; this call has {q.shape[1]} heads and "
+            f"needs {places} entries for each, or for all of them"
+        )
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return Bias(values.to(q.device, wide), not weighted.structured)

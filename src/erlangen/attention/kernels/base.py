@@ -1,0 +1,88 @@
+"""What a kernel is: a function of a query and a key whose values, normalised over N_i, are the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from erlangen.attention.kernels.form import Product
+
+
+class Kernel:
+    """A function k(q, k) of a query and a key; attention weights are its values, normalised over N_i:
+
+        alpha_ij = k(q_i, k_j) / sum over l in N_i of k(q_i, k_l)
+
+    A kernel of one's own defines `score(q, k)` = log k(q, k), or `weight(q, k)` = k(q, k) itself; either
+    takes tensors (batch, heads, ..., dim) that broadcast, and gives (batch, heads, ...). It runs through
+    PyTorch at a cost proportional to the related pairs. `positive` says whether k >= 0, and > 0 for almost
+    all pairs (then Proposition 1 holds: the weights are a distribution with support N_i); `symmetric`
+    whether k(x, y) = k(y, x). Where all weights of a row are zero the output is zero.
+
+    >>> import torch
+    >>> class Laplace(Kernel):
+    ...     symmetric = True
+    ...     def score(self, q, k):
+    ...         return -(q - k).abs().sum(-1)
+    >>> Laplace().positive
+    True
+    >>> x = torch.tensor([[[0.0], [1.0]]])
+    >>> from erlangen.attention import attend
+    >>> attend(x, x, x, kernel=Laplace())
+    tensor([[[0.2689],
+             [0.7311]]])
+    """
+
+    sink: Tensor | None = None
+    symmetric: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.score is Kernel.score and cls.weight is Kernel.weight:
+            raise TypeError(f"kernel {cls.__name__} must define score(q, k) = log k(q, k), or weight(q, k)")
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        """log k(q, k), feature dimension last."""
+        return self.weight(q, k).log()
+
+    def weight(self, q: Tensor, k: Tensor) -> Tensor:
+        """k(q, k), feature dimension last."""
+        return self.score(q, k).exp()
+
+    @property
+    def exponential(self) -> bool:
+        """Whether the kernel is given by its logarithm, so that weights are a softmax."""
+        return type(self).score is not Kernel.score
+
+    @property
+    def positive(self) -> bool:
+        """Whether k >= 0, and > 0 for almost all pairs: an exponential is."""
+        return self.exponential
+
+    def matrix(self, q: Tensor, k: Tensor) -> Tensor:
+        """All pairs: the scores (of an exponential kernel) or weights, (batch, heads, queries, keys)."""
+        return self.pairs(q.unsqueeze(-2), k.unsqueeze(-3))
+
+    def pairs(self, q: Tensor, k: Tensor) -> Tensor:
+        """The scores of an exponential kernel, the weights of another."""
+        return self.score(q, k) if self.exponential else self.weight(q, k)
+
+    def product(self, q: Tensor, k: Tensor) -> Product | None:
+        """The kernel as the native backends compute it, or None where only `score` or `weight` can."""
+        return None
+
+    def of_head(self, head: int) -> Kernel:
+        """The kernel of one head, where heads have parameters of their own."""
+        return self
+
+    def check(self, heads: int, dim: int) -> None:
+        """Raise `ShapeError` unless the kernel's parameters fit so many heads and features."""
+
+
+def per_head(parameter: Tensor, like: Tensor) -> Tensor:
+    """A parameter (dim,) or (heads, dim) shaped to broadcast with (batch, heads, ..., dim)."""
+    if parameter.dim() == 1:
+        return parameter
+    heads, dim = parameter.shape
+    return parameter.reshape(heads, *[1] * (like.dim() - 3), dim)

@@ -1,0 +1,57 @@
+"""What the native kernels know of a kernel: a scalar map of a product, or of sums feature by feature."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Map(NamedTuple):
+    """A scalar function of a score, known to the native kernels together with its derivative.
+
+    "identity": x; "cap": a tanh(x / a); "leaky": x for x > 0, else a x; "log": a log |x + b|.
+
+    >>> Map("cap", 2.0)(torch.tensor([0.0, 100.0]))
+    tensor([0., 2.])
+    """
+
+    kind: str = "identity"
+    a: float = 0.0
+    b: float = 0.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.kind == "cap":
+            return self.a * torch.tanh(x / self.a)
+        if self.kind == "leaky":
+            return torch.nn.functional.leaky_relu(x, self.a)
+        if self.kind == "log":
+            return self.a * (x + self.b).abs().log()
+        return x
+
+
+IDENTITY = Map()
+
+
+class Form(NamedTuple):
+    """The logit of a pair: map(scale <q, k>), or sum over d of vector_d map(q_d + k_d) where one is given.
+
+    `vector` has shape (dim,) or (heads, dim).
+    """
+
+    scale: float = 1.0
+    map: Map = IDENTITY
+    vector: Tensor | None = None
+
+
+class Product(NamedTuple):
+    """A kernel rewritten for the native backends: log k(q_i, k_j) = form(q'_i, k'_j) + shift_i.
+
+    `shift` (batch, heads, queries) is constant in a row, so it moves the log-sum-exp alone.
+    """
+
+    q: Tensor
+    k: Tensor
+    form: Form
+    shift: Tensor | None = None
