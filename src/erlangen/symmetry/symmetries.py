@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,18 @@ from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, PerHead
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation
+from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.shapes import Symmetric
+from erlangen.symmetry.weighted import layers, unexplored, weighted_closed_form
+
+Member = Relation | Neighborhoods | WeightedRelation
 
 
 def symmetry(
-    relation: Relation | PerHead | Neighborhoods,
+    relation: Relation | PerHead | Neighborhoods | WeightedRelation,
     n: int | None = None,
     *,
     keys: int | None = None,
@@ -31,7 +36,8 @@ def symmetry(
 
     It is the symmetry group of the attention layer with this relation and no positional encoding: f(pi X) =
     pi f(X) for all X exactly for pi in Aut(R), whatever the weights (W_V != 0). For `PerHead` it is the
-    intersection of the groups of the heads.
+    intersection of the groups of the heads. For a weighted relation it is the group of the row-normalised
+    weights, {pi : W_ij / sum_l W_il is kept}, since scaling a row changes nothing; of all heads at once.
 
     `n` may be left out where the relation has a size of its own. With `joint=False` queries and keys are
     permuted apart: pairs (tau, sigma) with (i, j) in R iff (tau i, sigma j) in R; then `keys` may differ
@@ -39,7 +45,8 @@ def symmetry(
 
     Families of which theory knows the group are answered for any n at once (evidence "symbolic"); others
     are computed at n (evidence "exact at n"): twins are merged, colours refined, and bliss searches what
-    remains. A search longer than `budget` seconds is stopped, and the group is then a part of the true one
+    remains. Weights are compared exactly; where floats had to be compared up to rounding, the evidence is
+    "numeric". A search longer than `budget` seconds is stopped, and the group is then a part of the true one
     ("at least").
 
     >>> from erlangen.relations import Blocks, Causal, Full, Prefix, Ring, Window
@@ -53,6 +60,11 @@ def symmetry(
     <Group S2, order 2; degree 4; exact at n>
     >>> symmetry(Full(), 2, keys=3, joint=False)
     <Group S2 x S3, order 12; 2 queries, 3 keys; symbolic>
+    >>> from erlangen.relations import ALiBi, Weighted
+    >>> symmetry(ALiBi([0.5, 0.25], relation=Full()), 6)
+    <Group Z2, order 2; degree 6; symbolic>
+    >>> symmetry(Weighted(Full(), [[1, 1, 1], [2, 2, 2], [0, 0, 0]]), 3)
+    <Group S3, order 6; degree 3; exact at n>
     """
     members = _members(relation)
     queries, keys = _sizes(relation, members, n, keys)
@@ -60,7 +72,7 @@ def symmetry(
 
 
 def stack_symmetry(
-    layers: Iterable[Relation | PerHead | Neighborhoods],
+    layers: Iterable[Relation | PerHead | Neighborhoods | WeightedRelation],
     n: int | None = None,
     *,
     budget: float = 10.0,
@@ -87,19 +99,14 @@ def stack_symmetry(
     return _common(members, queries, keys, True, _budget(budget))
 
 
-def _common(
-    members: Sequence[Relation | Neighborhoods], queries: int, keys: int, joint: bool, budget: float
-) -> Group:
+def _common(members: Sequence[Member], queries: int, keys: int, joint: bool, budget: float) -> Group:
     """The permutations that keep every member."""
     if joint and queries != keys:
         raise SizeError(
             f"one permutation cannot act on {queries} queries and {keys} keys; "
             "with joint=False each side has its own"
         )
-    known = {
-        member: closed_form(member, queries, keys, joint) if isinstance(member, Relation) else None
-        for member in members
-    }
+    known = {member: _known(member, queries, keys, joint) for member in members}
     for group in known.values():
         if group is not None and group.trivial:
             return group  # the intersection with anything is trivial
@@ -108,15 +115,34 @@ def _common(
     restricting = [member for member in known if member not in everything] or everything[:1]
     if len(restricting) == 1 and (alone := known[restricting[0]]) is not None:
         return alone
-    bound = dict.fromkeys(m if isinstance(m, Neighborhoods) else m.on(queries, keys) for m in restricting)
+    large = unexplored(restricting, queries, keys, joint)
+    if large is not None:
+        return large
+    bound: dict[Neighborhoods, None] = {}
+    numeric = False
+    for member in restricting:
+        if isinstance(member, WeightedRelation):
+            layered = layers(member, queries, keys)
+            numeric |= layered.numeric
+            bound |= dict.fromkeys(layered.relations)
+        else:
+            bound[member if isinstance(member, Neighborhoods) else member.on(queries, keys)] = None
     if joint:
-        return automorphisms(tuple(bound), np.zeros(queries, np.int64), budget)
-    side = np.repeat(np.array([0, 1]), [queries, keys])
-    return automorphisms([_side_by_side(b) for b in bound], side, budget, (queries, keys))
+        group = automorphisms(tuple(bound), np.zeros(queries, np.int64), budget)
+    else:
+        side = np.repeat(np.array([0, 1]), [queries, keys])
+        group = automorphisms([_side_by_side(b) for b in bound], side, budget, (queries, keys))
+    return replace(group, evidence="numeric") if numeric and group.exact else group
 
 
-def _members(relation: Any) -> Sequence[Relation | Neighborhoods]:
-    if isinstance(relation, (Relation, Neighborhoods)):
+def _known(member: Member, queries: int, keys: int, joint: bool) -> Group | None:
+    if isinstance(member, WeightedRelation):
+        return weighted_closed_form(member, queries, keys, joint)
+    return closed_form(member, queries, keys, joint) if isinstance(member, Relation) else None
+
+
+def _members(relation: Any) -> Sequence[Member]:
+    if isinstance(relation, (Relation, Neighborhoods, WeightedRelation)):
         return (relation,)
     if isinstance(relation, PerHead):
         return relation.members
@@ -125,14 +151,15 @@ def _members(relation: Any) -> Sequence[Relation | Neighborhoods]:
     raise ParameterError(f"symmetry(relation) takes a relation, a PerHead or neighborhoods, got {relation!r}")
 
 
-def _sizes(
-    relation: Any, members: Sequence[Relation | Neighborhoods], n: int | None, keys: int | None
-) -> tuple[int, int]:
+def _sizes(relation: Any, members: Sequence[Member], n: int | None, keys: int | None) -> tuple[int, int]:
     own = None
     for member in members:
-        own = own or (
-            (member.queries, member.keys) if isinstance(member, Neighborhoods) else own_sizes(member)
-        )
+        if isinstance(member, Neighborhoods):
+            own = own or (member.queries, member.keys)
+        elif isinstance(member, WeightedRelation):
+            own = own or member.own_sizes
+        else:
+            own = own or own_sizes(member)
     if n is None:
         if own is None:
             raise SizeError(

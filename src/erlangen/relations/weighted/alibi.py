@@ -8,10 +8,12 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
+from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Causal
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.tables import with_heads
 
 _CAUSAL = Causal()
 
@@ -37,7 +39,7 @@ class ALiBi(WeightedRelation):
 
     def __init__(self, slopes: Any, relation: Bindable = _CAUSAL) -> None:
         values = tables.table(slopes, "ALiBi(slopes)", (0, 1))
-        super().__init__(relation, slopes=values.reshape(-1))
+        super().__init__(relation, slopes=values if is_torch(values) else with_heads(values, 1))
 
     @staticmethod
     def slopes_for(heads: int) -> list[float]:
@@ -56,7 +58,7 @@ class ALiBi(WeightedRelation):
 
     @property
     def heads(self) -> int:
-        return self.slopes.shape[0]
+        return with_heads(self.slopes, 1).shape[0]
 
     def _arguments(self) -> dict[str, Any]:
         return {"slopes": self.slopes}
@@ -67,8 +69,8 @@ class ALiBi(WeightedRelation):
 
     def _by_offset(self, offsets: np.ndarray) -> Any:
         distances = tables.beside(-np.abs(offsets), self.slopes)
-        return tables.floats(self.slopes)[:, None] * distances
+        return with_heads(tables.floats(self.slopes), 1)[:, None] * distances
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
         # Whatever real number a slope is, the biases are its sign times whole distances, up to scale.
-        return [int(np.sign(float(m))) * -np.abs(i - j) for m in tables.exact(self.slopes)]
+        return [int(np.sign(float(m))) * -np.abs(i - j) for m in tables.exact(self.slopes).ravel()]

@@ -9,6 +9,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
+from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, Bindable, PerHead
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
@@ -119,6 +120,20 @@ class WeightedRelation(ABC):
         if self.structured:
             return WeightedNeighborhoods(bound, toeplitz=to_numpy(self.toeplitz(bound.queries, bound.keys)))
         return WeightedNeighborhoods(bound, per_edge=to_numpy(self.per_edge(bound)))
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        """(queries, keys) when support or weights fit these sizes only, else None.
+
+        >>> from erlangen.relations import ALiBi, Documents
+        >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
+        ((5, 5), None)
+        """
+        if isinstance(self.support, Neighborhoods):
+            return self.support.queries, self.support.keys
+        members = self.support.members if isinstance(self.support, PerHead) else (self.support,)
+        listed = [own_sizes(member) for member in members if isinstance(member, Relation)]
+        return next((found for found in listed if found is not None), None)
 
     @property
     def data_dependent(self) -> bool:

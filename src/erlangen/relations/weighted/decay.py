@@ -8,10 +8,12 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations.families import Bindable
+from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Causal
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.tables import with_heads
 
 _CAUSAL = Causal()
 
@@ -34,14 +36,15 @@ class Decay(WeightedRelation):
     structured = True
 
     def __init__(self, rate: Any, relation: Bindable = _CAUSAL) -> None:
-        values = tables.table(rate, "Decay(rate)", (0, 1)).reshape(-1)
+        values = tables.table(rate, "Decay(rate)", (0, 1))
+        values = values if is_torch(values) else with_heads(values, 1)
         if not (tables.exact(values) > 0).all():
             raise ParameterError(f"Decay(rate) takes numbers > 0, got {tables.written(values)}")
         super().__init__(relation, rate=values)
 
     @property
     def heads(self) -> int:
-        return self.rate.shape[0]
+        return with_heads(self.rate, 1).shape[0]
 
     def _arguments(self) -> dict[str, Any]:
         return {"rate": self.rate}
@@ -51,10 +54,10 @@ class Decay(WeightedRelation):
         return _CAUSAL
 
     def _by_offset(self, offsets: np.ndarray) -> Any:
-        rate = tables.floats(self.rate)
+        rate = with_heads(tables.floats(self.rate), 1)
         logs = np.log(rate) if isinstance(rate, np.ndarray) else rate.log()
         return -logs[:, None] * tables.beside(-np.abs(offsets), self.rate)
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
         # Multiples of log(rate): only its sign matters.
-        return [int(np.sign(r - 1)) * np.abs(i - j) for r in tables.exact(self.rate).tolist()]
+        return [int(np.sign(r - 1)) * np.abs(i - j) for r in tables.exact(self.rate).ravel().tolist()]

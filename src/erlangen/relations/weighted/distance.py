@@ -6,15 +6,17 @@ from typing import Any, final
 
 import numpy as np
 
-from erlangen.errors import ParameterError
+from erlangen.errors import ParameterError, SizeError
 from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.graphs import Graph
+from erlangen.relations.lookup import is_torch
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.tables import with_heads
 
 _FULL = Full()
 
@@ -41,21 +43,25 @@ class Distance(WeightedRelation):
     def __init__(self, graph: Any, table: Any, *, relation: Bindable = _FULL) -> None:
         graph = graph if isinstance(graph, Relation) else Graph(graph)
         values = tables.table(table, "Distance(table)", (1, 2))
-        values = values.reshape(-1, values.shape[-1])
-        if values.shape[1] == 0:
+        if values.shape[-1] == 0:
             raise ParameterError("Distance(table) needs at least the bias at distance 0")
+        values = values if is_torch(values) else with_heads(values, 2)
         sizes = own_sizes(graph)
         if sizes is None or sizes[0] != sizes[1]:
             raise ParameterError(
                 f"Distance(graph) needs a graph with a number of nodes, got {graph!r}; "
                 "Graph(edges, nodes=n) has one"
             )
-        within = _within(graph.on(*sizes), values.shape[1] - 1)
+        within = _within(graph.on(*sizes), values.shape[-1] - 1)
         super().__init__(relation, graph=graph, table=values, _within=within)
 
     @property
     def heads(self) -> int:
-        return self.table.shape[0]
+        return with_heads(self.table, 2).shape[0]
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return own_sizes(self.graph)
 
     def _arguments(self) -> dict[str, Any]:
         return {"graph": self.graph, "table": self.table}
@@ -73,26 +79,26 @@ class Distance(WeightedRelation):
         """
         i, j = np.broadcast_arrays(np.asarray(i, np.int64), np.asarray(j, np.int64))
         result = np.zeros(i.shape, np.int64)
-        for near in self._within:
+        for near in self._within[: self.table.shape[-1] - 1]:
             result += ~near.contains(i, j)
         return result
 
     def _by_pair(self, i: np.ndarray, j: np.ndarray) -> Any:
-        return tables.take(tables.floats(self.table), self._checked(i, j))
+        return tables.take(with_heads(tables.floats(self.table), 2), self._checked(i, j))
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
-        return list(tables.exact(self.table)[:, self._checked(i, j)])
+        return list(with_heads(tables.exact(self.table), 2)[:, self._checked(i, j)])
 
     def _checked(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        sizes = own_sizes(self.graph)
+        nodes = self._within[0].queries
         highest = max(i.max(initial=-1), j.max(initial=-1))
-        if sizes is not None and highest >= sizes[0]:
-            raise ParameterError(f"{self} has no distance for position {highest}: the graph has {sizes[0]}")
+        if highest >= nodes:
+            raise SizeError(f"{self} has no distance for position {highest}: its graph has {nodes} nodes")
         return self.distances(i, j)
 
 
 def _within(step: Neighborhoods, farthest: int) -> tuple[Neighborhoods, ...]:
-    """The pairs at distance <= t, for t = 0 .. farthest - 1, as long as they grow.
+    """The pairs at distance <= t, for t = 0 .. farthest - 1 (at least for t = 0).
 
     A pair's distance is then the number of these sets it is not in.
     """
@@ -101,4 +107,4 @@ def _within(step: Neighborhoods, farthest: int) -> tuple[Neighborhoods, ...]:
     one_more = sets[0] | step
     while len(sets) < farthest:
         sets.append(sets[-1].compose(one_more))
-    return tuple(sets[:farthest])
+    return tuple(sets)

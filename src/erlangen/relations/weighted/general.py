@@ -16,6 +16,7 @@ from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.tables import with_heads
 
 
 @final
@@ -40,11 +41,11 @@ class Weighted(WeightedRelation):
     Weighted(Causal(), bias=[[0, 0], [1, 0]])
     """
 
-    __slots__ = ("_values", "bias", "edges", "offsets")
+    __slots__ = ("_listed", "bias", "edges", "offsets")
     bias: Any
     edges: Any
     offsets: tuple[tuple[int, Any], ...] | None
-    _values: Any
+    _listed: Any
 
     def __init__(
         self, relation: Bindable, bias: Any = None, *, edges: Any = None, offsets: Any = None
@@ -58,14 +59,14 @@ class Weighted(WeightedRelation):
         values = None
         if bias is not None:
             bias = tables.table(bias, "Weighted(bias)", (2, 3))
-            values = bias if len(bias.shape) == 3 else bias[None]
+            values = bias
         elif edges is not None:
             edges = tables.table(edges, "Weighted(edges)", (1, 2))
-            values = edges if len(edges.shape) == 2 else edges[None]
+            values = edges
         else:
             offsets, values = _offsets(offsets)
-        super().__init__(relation, bias=bias, edges=edges, offsets=offsets, _values=values)
-        if edges is not None and values is not None:
+        super().__init__(relation, bias=bias, edges=edges, offsets=offsets, _listed=values)
+        if edges is not None:
             own = _own(relation)
             if own.num_edges != values.shape[-1]:
                 raise ParameterError(
@@ -79,8 +80,16 @@ class Weighted(WeightedRelation):
         return self.offsets is not None
 
     @property
+    def _values(self) -> Any:
+        return with_heads(self._listed, 2 if self.bias is None else 3)
+
+    @property
     def heads(self) -> int:
         return self._values.shape[0]
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return super().own_sizes if self.bias is None else tuple(self._values.shape[1:])
 
     def _arguments(self) -> dict[str, Any]:
         named = {"bias": self.bias, "edges": self.edges, "offsets": self.offsets}

@@ -10,10 +10,12 @@ import numpy as np
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
+from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Full
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.tables import with_heads
 
 _FULL = Full()
 
@@ -47,15 +49,15 @@ class RelativeBias(WeightedRelation):
         max_distance: int = 128,
     ) -> None:
         values = tables.table(table, "RelativeBias(table)", (1, 2))
-        values = values.reshape(-1, values.shape[-1])
-        check_buckets(values.shape[1], max_distance, bidirectional)
+        values = values if is_torch(values) else with_heads(values, 2)
+        check_buckets(values.shape[-1], max_distance, bidirectional)
         super().__init__(
             relation, table=values, bidirectional=bool(bidirectional), max_distance=int(max_distance)
         )
 
     @property
     def heads(self) -> int:
-        return self.table.shape[0]
+        return with_heads(self.table, 2).shape[0]
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -70,13 +72,13 @@ class RelativeBias(WeightedRelation):
 
     def buckets_of(self, offsets: Any) -> np.ndarray:
         """The bucket of each difference j - i. See `buckets_of`."""
-        return buckets_of(offsets, self.table.shape[1], self.max_distance, self.bidirectional)
+        return buckets_of(offsets, self.table.shape[-1], self.max_distance, self.bidirectional)
 
     def _by_offset(self, offsets: np.ndarray) -> Any:
-        return tables.take(tables.floats(self.table), self.buckets_of(offsets))
+        return tables.take(with_heads(tables.floats(self.table), 2), self.buckets_of(offsets))
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
-        return list(tables.exact(self.table)[:, self.buckets_of(j - i)])
+        return list(with_heads(tables.exact(self.table), 2)[:, self.buckets_of(j - i)])
 
 
 def buckets_of(offsets: Any, buckets: int, max_distance: int = 128, bidirectional: bool = True) -> np.ndarray:

@@ -69,6 +69,17 @@ def _array(value: Any, what: str, shape: str) -> np.ndarray:
     return array
 
 
+def with_heads(values: Any, dimensions: int) -> Any:
+    """The table with a dimension of heads in front, where it was given without one.
+
+    Tensors are kept as they were given and take it on at use: a stored view would not be a parameter.
+
+    >>> with_heads(np.array([1.0, 2.0]), 2).shape, with_heads(np.array(3.0), 1).shape
+    ((1, 2), (1,))
+    """
+    return values if len(values.shape) == dimensions else values[None]
+
+
 def floats(values: Any) -> Any:
     """The numbers to compute with: float64, or the tensor as it is.
 
