@@ -174,17 +174,18 @@ def test_graph_attention(name):
 
 
 @pytest.mark.parametrize(
-    ("model", "relation"),
+    ("model", "relation", "kind"),
     [
-        (nn.LSTM(16, 16, batch_first=True), er.Causal()),
-        (nn.LSTM(16, 8, batch_first=True, bidirectional=True), er.Full()),
-        (nn.Sequential(nn.Linear(16, 16), nn.GELU()), er.Identity()),
+        (nn.LSTM(16, 16, batch_first=True), er.Causal(), "total order"),
+        (nn.LSTM(16, 8, batch_first=True, bidirectional=True), er.Full(), "full"),
+        (nn.Sequential(nn.Linear(16, 16), nn.GELU()), er.Identity(), "identity"),
     ],
 )
-def test_models_without_attention_get_a_flow_verdict(model, relation):
+def test_models_without_attention_get_a_flow_verdict(model, relation, kind):
     report = audit(model, vectors(6), relation)
     assert report.verdict == "holds"
-    assert "no attention calls" in str(report)
+    assert f"no attention; flow: {kind}" in str(report)
+    assert f"no attention; flow: {kind}" in report.to_json()["warnings"]
     assert report.flow is not None
     assert report.flow.relation == relation
 

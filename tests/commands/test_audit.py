@@ -117,7 +117,7 @@ def test_html_is_written_beside_the_table(factory, tmp_path):
 def test_a_model_without_attention_gets_a_flow_verdict(factory):
     result = run(f"{factory}:sequence", "--expect", "Causal()")
     assert result.exit_code == 0
-    assert "no attention calls" in result.stdout
+    assert "no attention; flow: total order" in result.stdout
 
 
 def test_too_little_seen_exits_with_3(factory):

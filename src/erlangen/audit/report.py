@@ -71,9 +71,22 @@ class Report:
         """Whether nothing expected was violated and enough was seen to say so."""
         return self.verdict in ("holds", "measured")
 
+    @property
+    def without_attention(self) -> str | None:
+        """ "no attention; flow: total order" and the like; None where attention was seen or may have been.
+
+        A softmax that was not explained may have been attention, so nothing is claimed beside one.
+        """
+        coverage = self.coverage
+        if coverage.calls or coverage.unexplained or coverage.other_softmaxes:
+            return None
+        kind = None if self.flow is None else self.flow.bias or str(self.flow.relation)
+        return f"no attention; flow: {'not measured' if kind is None else kind.replace('-', ' ')}"
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, ready for `json.dumps`."""
         coverage = self.coverage
+        none = self.without_attention
         return {
             "model": self.model,
             "verdict": self.verdict,
@@ -84,7 +97,7 @@ class Report:
             },
             "calls": [_call_json(call) for call in self.calls],
             "flow": None if self.flow is None else _flow_json(self.flow),
-            "warnings": self.all_warnings(),
+            "warnings": [*([] if none is None else [none]), *self.all_warnings()],
         }
 
     def all_warnings(self) -> list[str]:
@@ -100,7 +113,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]})", ""]
-        lines += _table(self.groups()) if self.calls else ["no attention calls"]
+        lines += _table(self.groups()) if self.calls else [self.without_attention or "no attention calls"]
         lines.append("")
         coverage = self.coverage
         lines.append(
