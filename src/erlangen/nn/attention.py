@@ -10,7 +10,17 @@ from erlangen.attention import attend
 from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.nn.cache import KVCache, step
-from erlangen.relations import Batch, Bindable, Full, Neighborhoods, PerHead, Relation, sizes
+from erlangen.relations import (
+    Batch,
+    Bindable,
+    Full,
+    Neighborhoods,
+    PerHead,
+    Relation,
+    WeightedRelation,
+    sizes,
+)
+from erlangen.relations.weighted import WeightedRows
 
 
 class Attention(nn.Module):
@@ -21,7 +31,8 @@ class Attention(nn.Module):
     linear maps `Q`, `K`, `V`, `O`.
 
     - `relation`: any relation or `PerHead` family; a call may pass another (`relation=`), for example a
-      `Batch` of padding lengths or the graph of this instance.
+      `Batch` of padding lengths or the graph of this instance. A weighted relation (`ALiBi`, `RelativeBias`)
+      adds its log-weights to the scores.
     - `num_kv_heads`: fewer key/value heads than heads (grouped queries).
     - `context=` at a call: keys and values come from there (cross-attention); `context_dim` is its width.
     - `cache=` at a call: decoding; the new positions read the past from a `KVCache` and are added to it.
@@ -43,7 +54,7 @@ class Attention(nn.Module):
         self,
         d_model: int,
         num_heads: int = 1,
-        relation: Bindable | None = None,
+        relation: Bindable | WeightedRelation | None = None,
         *,
         num_kv_heads: int | None = None,
         context_dim: int | None = None,
@@ -64,8 +75,14 @@ class Attention(nn.Module):
                 f"num_kv_heads={num_kv_heads}"
             )
         relation = Full() if relation is None else relation
-        if not isinstance(relation, (Relation, PerHead, Batch)):
-            raise ParameterError(f"relation must be a Relation, PerHead or Batch, got {relation!r}")
+        if not isinstance(relation, (Relation, PerHead, Batch, WeightedRelation)):
+            raise ParameterError(
+                f"relation must be a Relation, PerHead, Batch or weighted relation, got {relation!r}"
+            )
+        if isinstance(relation, WeightedRelation) and relation.heads not in (1, num_heads):
+            raise ParameterError(
+                f"{relation!r} has weights for {relation.heads} heads, but num_heads={num_heads}"
+            )
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
         self.head_dim = d_model // num_heads
         self.relation = relation
@@ -92,7 +109,7 @@ class Attention(nn.Module):
         x: Tensor,
         context: Tensor | None = None,
         *,
-        relation: Bindable | Neighborhoods | None = None,
+        relation: Bindable | Neighborhoods | WeightedRelation | None = None,
         cache: KVCache | None = None,
         need_weights: bool = False,
     ) -> Any:
@@ -113,7 +130,7 @@ class Attention(nn.Module):
             start = cache.position
             wanted = step(wanted, start, start + x.shape[-2], cache.length)
             k, v = cache.append(k, v)
-            if isinstance(wanted, Neighborhoods) and not need_weights:
+            if not need_weights:
                 wanted, k, v = _trim(wanted, k, v)
         out = attend(
             q,
@@ -133,9 +150,13 @@ class Attention(nn.Module):
         return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)
 
 
-def _trim(rows: Neighborhoods, k: Tensor, v: Tensor) -> tuple[Relation | Neighborhoods, Tensor, Tensor]:
+def _trim(rows: Any, k: Tensor, v: Tensor) -> tuple[Any, Tensor, Tensor]:
     """Cut off the keys before the first and after the last that any row reads: views, no copies."""
-    if rows.starts.size == 0:
+    if isinstance(rows, WeightedRows) and isinstance(rows.support, Neighborhoods):
+        starts = rows.support.starts
+        support, k, v = _trim(rows.support, k, v)
+        return WeightedRows(rows.whole, support, rows.query, int(starts.min()) if starts.size else 0), k, v
+    if not isinstance(rows, Neighborhoods) or rows.starts.size == 0:
         return rows, k, v
     low, high = int(rows.starts.min()), int(rows.stops.max())
     k, v = k[..., low:high, :], v[..., low:high, :]

@@ -7,7 +7,16 @@ import torch
 from torch import Tensor
 
 from erlangen.errors import ShapeError, SizeError
-from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead, Relation, sizes
+from erlangen.relations import (
+    Batch,
+    Bindable,
+    Neighborhoods,
+    PerHead,
+    Relation,
+    WeightedRelation,
+    sizes,
+)
+from erlangen.relations.weighted import WeightedRows
 
 
 class KVCache:
@@ -54,11 +63,14 @@ class KVCache:
         return store
 
 
-def step(relation: Bindable, start: int, stop: int, length: int | None) -> Bindable | Neighborhoods:
+def step(
+    relation: Bindable | WeightedRelation, start: int, stop: int, length: int | None
+) -> Bindable | Neighborhoods | WeightedRows:
     """The rows of positions start .. stop - 1, when keys 0 .. stop - 1 are there.
 
     These are the rows of the full pass, or the relation cannot be decoded in such steps: a row that reads a
-    key after `stop`, or that would change as the sequence grows, is an error.
+    key after `stop`, or that would change as the sequence grows, is an error. Weights belong to pairs of
+    positions, so they never change.
 
     >>> from erlangen.relations import Causal, Full
     >>> step(Causal(), 3, 4, None).num_edges
@@ -69,6 +81,12 @@ def step(relation: Bindable, start: int, stop: int, length: int | None) -> Binda
     erlangen.errors.SizeError: Full() cannot be decoded step by step: position 3 would also read keys that
     come after position 3; use Full() & Causal(), or give these positions in one step
     """
+    if isinstance(relation, WeightedRelation):
+        support = relation.support
+        assert not isinstance(support, Neighborhoods)
+        rows = step(support, start, stop, length)
+        assert not isinstance(rows, WeightedRows)
+        return WeightedRows(relation, rows, query=start, key=0)
     if isinstance(relation, (PerHead, Batch)):
         bound = [step(member, start, stop, length) for member in relation.members]
         return type(relation)([_exactly(b) if isinstance(b, Neighborhoods) else b for b in bound])

@@ -7,6 +7,7 @@ from erlangen.relations.weighted.decay import Decay
 from erlangen.relations.weighted.distance import Distance
 from erlangen.relations.weighted.general import Weighted
 from erlangen.relations.weighted.relative_bias import RelativeBias
+from erlangen.relations.weighted.rows import WeightedRows
 
 __all__ = [
     "ALiBi",
@@ -16,4 +17,5 @@ __all__ = [
     "Weighted",
     "WeightedNeighborhoods",
     "WeightedRelation",
+    "WeightedRows",
 ]
