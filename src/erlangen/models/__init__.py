@@ -9,17 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from erlangen.models.bert import BERT
+    from erlangen.models.gat import GAT
     from erlangen.models.gpt import GPT
+    from erlangen.models.s4 import S4
+    from erlangen.models.sparse_transformer import SparseTransformer
     from erlangen.models.vit import ViT
 
 # name -> the module it is imported from when first used.
 _LAZY = {
+    "BERT": "erlangen.models.bert",
+    "GAT": "erlangen.models.gat",
     "GPT": "erlangen.models.gpt",
+    "S4": "erlangen.models.s4",
+    "SparseTransformer": "erlangen.models.sparse_transformer",
     "ViT": "erlangen.models.vit",
 }
 
 __all__ = [
+    "BERT",
+    "GAT",
     "GPT",
+    "S4",
+    "SparseTransformer",
     "ViT",
 ]
 
