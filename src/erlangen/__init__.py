@@ -43,10 +43,11 @@ from erlangen.relations import (
     Tiles,
     Weighted,
     Window,
+    reach,
 )
 
 if TYPE_CHECKING:
-    from erlangen import attention, bias, equivariance, integrations, nn, testing
+    from erlangen import attention, bias, equivariance, integrations, models, nn, testing
     from erlangen.attention import Plan, attend, kernels, plan
     from erlangen.audit import audit
     from erlangen.bias import Bias, classify, hierarchy
@@ -73,6 +74,7 @@ _LAZY = {
     "bias": None,
     "equivariance": None,
     "integrations": None,
+    "models": None,
     "nn": None,
     "symmetry": None,
     "testing": None,
@@ -125,8 +127,10 @@ __all__ = [
     "hierarchy",
     "integrations",
     "kernels",
+    "models",
     "nn",
     "plan",
+    "reach",
     "stack_symmetry",
     "symmetry",
     "testing",

@@ -1,5 +1,6 @@
 """Relations as values: which keys each query reads, symbolically and, bound to sizes, exactly."""
 
+from erlangen.relations.depth import reach
 from erlangen.relations.families import Batch, Bindable, PerHead
 from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
 from erlangen.relations.grids import Grid
@@ -54,4 +55,5 @@ __all__ = [
     "WeightedNeighborhoods",
     "WeightedRelation",
     "Window",
+    "reach",
 ]
