@@ -29,7 +29,10 @@ def replacing(path: Path) -> Iterator[Path]:
     # The suffix stays, since writers tell the format by it.
     draft = path.with_name(f".{os.getpid()}.{path.name}")
     try:
+        draft.touch()
+        rights = draft.stat().st_mode  # the user's usual ones; some writers would make the file private
         yield draft
+        draft.chmod(rights)
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(draft, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +20,10 @@ from erlangen.training.files import replacing, write_text
 from erlangen.training.history import History
 from erlangen.training.processes import ALONE, Processes
 from erlangen.training.randomness import INITIAL, SAMPLE, generator, mixed
+from erlangen.training.recipes import GPTRecipe
 from erlangen.training.schedule import Cosine
 from erlangen.training.text import Characters, Corpus
 from erlangen.training.trainer import Run, train
-
-
-@dataclass(frozen=True)
-class GPTRecipe:
-    """Sizes and settings. `batch` is the number of windows per step and process; `rate` the highest rate.
-
-    >>> GPTRecipe(layers=2).width
-    128
-    """
-
-    context: int = 128
-    layers: int = 4
-    heads: int = 4
-    width: int = 128
-    dropout: float = 0.0
-    batch: int = 32
-    rate: float = 2e-3
-    steps: int = 2000
-    seed: int = 0
 
 
 def gpt_run(corpus: Corpus, recipe: GPTRecipe, processes: Processes = ALONE) -> Run:

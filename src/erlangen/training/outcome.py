@@ -18,7 +18,7 @@ CHECKPOINT = "checkpoint.safetensors"
 def configuration(model: str, recipe: Any, processes: Processes, **more: Any) -> dict[str, Any]:
     """What a checkpoint must agree with: the recipe, and the batch of all processes together.
 
-    >>> from erlangen.training.gpt import GPTRecipe
+    >>> from erlangen.training.recipes import GPTRecipe
     >>> configuration("gpt", GPTRecipe(batch=8), Processes(0, 2))["batch"]
     16
     """

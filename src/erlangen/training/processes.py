@@ -49,6 +49,11 @@ class Processes:
         distributed.all_reduce(total)
         return (total / self.count).tolist()
 
+    def wait(self) -> None:
+        """Go on when every process has come here."""
+        if self.count > 1:
+            distributed.barrier()
+
     def from_first(self, value: Any) -> Any:
         """What the first process gives as `value`, in every process."""
         if self.count == 1:

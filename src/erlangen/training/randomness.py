@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-BATCH, STEP, INITIAL, SAMPLE = range(4)
-"""What a random number is for: the choice of a batch, the noise of a step, initial weights, samples."""
+BATCH, STEP, INITIAL, SAMPLE, MOVES = range(5)
+"""What a random number is for: the choice of a batch, the noise of a step, initial weights,
+samples, the moves of images."""
 
 
 def mixed(*numbers: int) -> int:

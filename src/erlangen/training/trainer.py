@@ -40,8 +40,7 @@ class Run:
     `loss(model, batch(s))`, whose gradient is clipped to the norm `clip`. `batch` is a function of the step
     alone, and torch's generator is seeded before each step from `seed` and s: no state is hidden between
     steps, which is why a run can resume exactly. After every `every` steps, and after the last, `evaluate`
-    measures the model (in evaluation mode, without gradients), `rule` judges all evaluations so far, and the
-    checkpoint is written.
+    measures the model (in evaluation mode, without gradients), and `rule` judges all evaluations so far.
 
     With several processes the loss must be a mean over the examples of `batch(s)`, and every process must
     have as many: then the mean of the gradients is the gradient of the mean over all of them.
@@ -99,12 +98,14 @@ def train(
     *,
     resume: bool = False,
     report: Callable[[History], None] = lambda history: None,
+    save_seconds: float = 30.0,
 ) -> History:
     """Take the steps of a run; the model then has the weights that its rule keeps, or else the last ones.
 
-    `checkpoint` is the file that is written while training; with `resume` the run goes on from it, and a
-    file that is already there is never overwritten without. SIGINT and SIGTERM end the run after the step
-    being taken: the checkpoint is written and `Interrupted` is raised. `report` is called after every step.
+    `checkpoint` is the file that is written every `save_seconds` seconds, or as soon as a step ends after
+    that, and at the end; with `resume` the run goes on from it, and a file that is already there is never
+    overwritten without. SIGINT and SIGTERM end the run after the step being taken: the checkpoint is written
+    and `Interrupted` is raised. `report` is called after every step.
     Where torch.distributed is initialised, all processes train together (`processes.joined`).
 
     >>> import tempfile
@@ -128,25 +129,28 @@ def train(
     processes = Processes.current()
     model = processes.wrapped(run.model)
     with StopWish(alone=processes.count == 1) as wish, torch.random.fork_rng(devices=[]):
-        started = time.monotonic() - history.seconds
+        started, saved = time.monotonic() - history.seconds, history.seconds
         while history.step < run.steps and not history.stopped:
             loss, wished = _step(run, model, history.step, processes, wish)
             history.losses.append(loss)
             last = history.step == run.steps
-            due = last or (run.every is not None and history.step % run.every == 0)
-            if due and run.evaluate is not None:
-                evaluation = _evaluated(run, run.evaluate, history.step, processes)
-                history.evaluations.append(evaluation)
+            if run.evaluate is not None and (last or (run.every and history.step % run.every == 0)):
+                history.evaluations.append(_evaluated(run, run.evaluate, history.step, processes))
                 verdict = run.rule(history.evaluations) if run.rule else Verdict(keep=False)
                 history.stopped = verdict.stop
                 if verdict.keep:
                     best = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
             history.seconds = time.monotonic() - started
             over = last or history.stopped
-            if checkpoint is not None and processes.first and (due or over or wished):
+            leaving = over or wished is not None
+            due = leaving or history.seconds - saved >= save_seconds
+            if checkpoint is not None and processes.first and due:
                 _save(checkpoint, run, history, best)
+                saved = history.seconds
             report(history)
-            if wished and not over:
+            if leaving:
+                processes.wait()  # until the checkpoint is there, whoever writes it
+            if wished is not None and not over:
                 raise Interrupted(history, wished, checkpoint)
     if best is not None:
         run.model.load_state_dict(best)
