@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from erlangen.models.gpt import GPT
     from erlangen.models.s4 import S4
     from erlangen.models.sparse_transformer import SparseTransformer
+    from erlangen.models.transformer import Transformer
     from erlangen.models.vit import ViT
 
 # name -> the module it is imported from when first used.
@@ -23,6 +24,7 @@ _LAZY = {
     "GPT": "erlangen.models.gpt",
     "S4": "erlangen.models.s4",
     "SparseTransformer": "erlangen.models.sparse_transformer",
+    "Transformer": "erlangen.models.transformer",
     "ViT": "erlangen.models.vit",
 }
 
@@ -32,6 +34,7 @@ __all__ = [
     "GPT",
     "S4",
     "SparseTransformer",
+    "Transformer",
     "ViT",
 ]
 
