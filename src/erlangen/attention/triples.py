@@ -1,0 +1,142 @@
+"""Attention over a ternary relation: a query reads pairs of keys, weighted by trilinear logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import sqrt
+from operator import index
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from erlangen.attention import triples_native
+from erlangen.attention.shapes import fold
+from erlangen.errors import BackendError, ParameterError, ShapeError
+from erlangen.relations import HyperRelation, Triples
+
+BACKENDS = ("native", "reference")
+
+
+def attend_triples(
+    q: Tensor,
+    k1: Tensor,
+    k2: Tensor,
+    v1: Tensor,
+    v2: Tensor,
+    hyperrelation: HyperRelation,
+    *,
+    scale: float | None = None,
+    backend: str | None = None,
+) -> Tensor:
+    """Attention in which query i reads exactly the pairs T_i of a ternary relation.
+
+        h_i = sum over (j, l) in T_i of alpha_ijl (v1_j * v2_l),
+        alpha_i = softmax over T_i of scale sum_d q_id k1_jd k2_ld
+
+    with `*` elementwise. **A query that reads no pair gives zero, with zero gradient.** The cost is that of
+    the triples. q, k1 and k2 have shape (..., heads, n, dim), v1 and v2 (..., heads, n, value dim).
+
+    `scale` is 1 / sqrt(dim) by default: for independent entries of variance 1 the logits then have variance
+    1, as those of pairwise attention. `backend` is "native" (C++, on CPU; by default where it can run) or
+    "reference" (PyTorch: gathers a vector per triple).
+
+    The map is equivariant to the permutations in Aut(T), and for generic weights to no others: near zero it
+    is the bilinear form sum over T_i of v1_j * v2_l / |T_i|, from which T can be read off as soon as some
+    feature of v1 and the same feature of v2 are linearly independent functions of the input.
+
+    >>> from erlangen.relations import Triples
+    >>> zero, x = torch.zeros(1, 3, 1), torch.tensor([[[2.], [3.], [5.]]])
+    >>> attend_triples(zero, zero, zero, x, x, Triples(3, [(0, 1, 2), (2, 0, 0), (2, 0, 1)])).flatten()
+    tensor([15.,  0.,  5.])
+    """
+    _check(q, k1, k2, v1, v2, hyperrelation)
+    if backend is not None and backend not in BACKENDS:
+        raise ParameterError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    scale = 1 / sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+    lead = q.shape[:-3]
+    folded = [fold(x) for x in (q, k1, k2, v1, v2)]
+    n = index(q.shape[-2])
+    native = triples_native.refuses(q) is None if backend is None else backend == "native"
+    if native:
+        if (reason := triples_native.refuses(q)) is not None:
+            raise BackendError(f"the native backend cannot compute this: {reason}")
+        out = triples_native.attend(folded, _number(hyperrelation, n), scale)
+    else:
+        row, first, second = _indices(hyperrelation, n)
+        out = reference(folded, row.to(q.device), first.to(q.device), second.to(q.device), scale)
+    return out.reshape(*lead, *out.shape[1:])
+
+
+def reference(inputs: Sequence[Tensor], row: Tensor, first: Tensor, second: Tensor, scale: float) -> Tensor:
+    """The formulas as written, triple by triple, on gathered rows; half precision is computed in float32.
+
+    >>> ones, index = torch.ones(1, 1, 2, 1), torch.tensor([0])
+    >>> reference([ones, ones, ones, ones, 3 * ones], index, index + 1, index, 1.0).flatten()
+    tensor([3., 0.])
+    """
+    given = inputs[0].dtype
+    wide = torch.float32 if given in (torch.float16, torch.bfloat16) else given
+    q, k1, k2, v1, v2 = (x.to(wide) for x in inputs)
+    logits = scale * (q[:, :, row] * k1[:, :, first] * k2[:, :, second]).sum(-1)
+    where = row.expand(logits.shape)
+    top = logits.detach().new_full(q.shape[:3], -torch.inf)
+    top = top.scatter_reduce(-1, where, logits.detach(), "amax")
+    powers = (logits - top.gather(-1, where)).exp()
+    total = powers.new_zeros(q.shape[:3]).scatter_add(-1, where, powers)
+    weights = powers / total.gather(-1, where)
+    products = weights[..., None] * v1[:, :, first] * v2[:, :, second]
+    return products.new_zeros((*q.shape[:3], v1.shape[-1])).index_add(2, row, products).to(given)
+
+
+@lru_cache(maxsize=64)
+def bound(hyperrelation: HyperRelation, n: int) -> Triples:
+    """The triples on n positions, kept: binding and packing happen once for each relation and size.
+
+    >>> from erlangen.relations import WindowSquared
+    >>> bound(WindowSquared(2), 5) is bound(WindowSquared(2), 5)
+    True
+    """
+    return hyperrelation.on(n)
+
+
+_kept: list[Any] = []
+
+
+@torch.compiler.assume_constant_result
+def _number_once(hyperrelation: HyperRelation, n: int) -> int:
+    _kept.append(bound(hyperrelation, n))  # compiled code holds the number, not the triples
+    return triples_native.number_of(_kept[-1])
+
+
+def _number(hyperrelation: HyperRelation, n: int) -> int:
+    if torch.compiler.is_compiling():
+        return _number_once(hyperrelation, n)
+    return triples_native.number_of(bound(hyperrelation, n))
+
+
+def _indices(hyperrelation: HyperRelation, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    row, first, second = torch.from_numpy(bound(hyperrelation, n).triples()).unbind(1)
+    return row, first, second
+
+
+def _check(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hyperrelation: Any) -> None:
+    if not isinstance(hyperrelation, HyperRelation):
+        raise ParameterError(
+            f"attend_triples takes a HyperRelation such as Fano(), got {hyperrelation!r}; pairwise relations "
+            "are for attend"
+        )
+    named = {"q": q, "k1": k1, "k2": k2, "v1": v1, "v2": v2}
+    told = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
+    if q.dim() < 3 or not q.shape == k1.shape == k2.shape:
+        raise ShapeError(f"q, k1 and k2 need one shape (..., heads, n, dim): {told}")
+    if v1.shape != v2.shape or v1.shape[:-1] != q.shape[:-1]:
+        raise ShapeError(
+            f"v1 and v2 need one shape (..., heads, n, value dim), as q but for the last: {told}"
+        )
+    types, devices = ([str(getattr(x, name)) for x in named.values()] for name in ("dtype", "device"))
+    if len(set(types)) > 1 or not q.is_floating_point():
+        raise ShapeError(f"all inputs need one floating-point type, got {', '.join(types)}")
+    if len(set(devices)) > 1:
+        raise ShapeError(f"the inputs lie on different devices: {', '.join(devices)}")
