@@ -4,6 +4,7 @@ from erlangen.nn.attention import Attention
 from erlangen.nn.cache import KVCache
 from erlangen.nn.convolution import ConvolutionAttention
 from erlangen.nn.graph_layer import GraphLayer
+from erlangen.nn.hypergraph_attention import HypergraphAttention
 from erlangen.nn.paper import (
     EncoderDecoderAttention,
     GraphAttention,
@@ -13,6 +14,7 @@ from erlangen.nn.paper import (
     StridedAttention,
 )
 from erlangen.nn.relative_bias import RelativeBias
+from erlangen.nn.triple_attention import TripleAttention
 
 __all__ = [
     "Attention",
@@ -20,10 +22,12 @@ __all__ = [
     "EncoderDecoderAttention",
     "GraphAttention",
     "GraphLayer",
+    "HypergraphAttention",
     "KVCache",
     "MaskedAttention",
     "RelativeBias",
     "SelfAttention",
     "SparseAttention",
     "StridedAttention",
+    "TripleAttention",
 ]

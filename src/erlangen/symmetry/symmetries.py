@@ -12,12 +12,14 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, PerHead
+from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
+from erlangen.symmetry.hyper import hyper_symmetry
 from erlangen.symmetry.shapes import Symmetric
 from erlangen.symmetry.weighted import layers, unexplored, weighted_closed_form
 
@@ -25,7 +27,7 @@ Member = Relation | Neighborhoods | WeightedRelation
 
 
 def symmetry(
-    relation: Relation | PerHead | Neighborhoods | WeightedRelation,
+    relation: Relation | PerHead | Neighborhoods | WeightedRelation | HyperRelation,
     n: int | None = None,
     *,
     keys: int | None = None,
@@ -38,6 +40,7 @@ def symmetry(
     pi f(X) for all X exactly for pi in Aut(R), whatever the weights (W_V != 0). For `PerHead` it is the
     intersection of the groups of the heads. For a weighted relation it is the group of the row-normalised
     weights, {pi : W_ij / sum_l W_il is kept}, since scaling a row changes nothing; of all heads at once.
+    For a ternary relation it is Aut(T) = {pi : (i, j, l) in T iff (pi i, pi j, pi l) in T}.
 
     `n` may be left out where the relation has a size of its own. With `joint=False` queries and keys are
     permuted apart: pairs (tau, sigma) with (i, j) in R iff (tau i, sigma j) in R; then `keys` may differ
@@ -65,7 +68,14 @@ def symmetry(
     <Group Z2, order 2; degree 6; symbolic>
     >>> symmetry(Weighted(Full(), [[1, 1, 1], [2, 2, 2], [0, 0, 0]]), 3)
     <Group S3, order 6; degree 3; exact at n>
+    >>> from erlangen.relations import Fano
+    >>> print(symmetry(Fano().shadow()), "|", symmetry(Fano()))
+    S7, order 5040 | order 168
     """
+    if isinstance(relation, HyperRelation):
+        if keys is not None or not joint:
+            raise ParameterError(f"{relation} relates positions of one sequence: one permutation acts on all")
+        return hyper_symmetry(relation, n, _budget(budget))
     members = _members(relation)
     queries, keys = _sizes(relation, members, n, keys)
     return _common(members, queries, keys, joint, _budget(budget))
