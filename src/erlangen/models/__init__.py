@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from erlangen.models.gpt import GPT
     from erlangen.models.s4 import S4
     from erlangen.models.sparse_transformer import SparseTransformer
+    from erlangen.models.t5 import T5
     from erlangen.models.transformer import Transformer
     from erlangen.models.vit import ViT
 
@@ -24,6 +25,7 @@ _LAZY = {
     "GPT": "erlangen.models.gpt",
     "S4": "erlangen.models.s4",
     "SparseTransformer": "erlangen.models.sparse_transformer",
+    "T5": "erlangen.models.t5",
     "Transformer": "erlangen.models.transformer",
     "ViT": "erlangen.models.vit",
 }
@@ -34,6 +36,7 @@ __all__ = [
     "GPT",
     "S4",
     "SparseTransformer",
+    "T5",
     "Transformer",
     "ViT",
 ]
