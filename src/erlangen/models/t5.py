@@ -1,10 +1,10 @@
 """T5: an encoder and a decoder that know positions by their differences alone. Three relations:
 
-    encoder    RelativeBias(table, relation=Full())                     every position reads all
-    decoder    RelativeBias(table, relation=Causal(), bidirectional=False)  a position reads the past
-    cross      Full()                                               a target reads every source
+    encoder    RelativeBias(table, relation=Full())                            a source reads every source
+    decoder    RelativeBias(table, relation=Causal(), bidirectional=False)     a target reads the past
+    cross      Full()                                                          a target reads every source
 
-    alpha_ij  = softmax over j in N_i of (<q_i, k_j> + table[h, bucket(j - i)]): no scale, no absolute positions
+    alpha_ij  = softmax over j in N_i of (<q_i, k_j> + table[h, bucket(j - i)]), without a scale
     x         = x + attention(norm(x))                                        } encoder layers
     x         = x + mlp(norm(x))                                              }
     y         = y + attention(norm(y)); y = y + cross(norm(y), x)             } decoder layers
@@ -12,7 +12,9 @@
     logits_i  = <norm(y_i) / sqrt(width), tokens[w]>                            for each word w
 
 with norm(x) = weight * x / sqrt(mean of x^2). One table serves all layers of the encoder, another one those
-of the decoder. The numbers are those of `transformers.T5Model` and `T5ForConditionalGeneration` on the same weights.
+of the decoder; there are no absolute positions. On source and target taken together, the cross-attention is
+the complete bipartite relation, Bipartite(encoder=n, decoder=m). The numbers are those of
+`transformers.T5Model` and `T5ForConditionalGeneration` on the same weights.
 """
 
 from __future__ import annotations
