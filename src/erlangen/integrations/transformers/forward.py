@@ -46,13 +46,14 @@ def attention_forward(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
-    output_attentions: bool = False,
+    output_attentions: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention as transformers calls it: query (batch, heads, queries, dim) -> (batch, queries, heads, dim).
 
     Fewer key/value heads, `softcap`, sinks (`s_aux`) and an additive `position_bias` are computed as they
-    are. The weights are returned where `output_attentions` reaches this call, else None.
+    are. The weights are returned where `output_attentions` was asked for, else None: they cost
+    queries x keys, and are then computed by the dense backend.
 
     >>> x = torch.randn(2, 4, 5, 8)
     >>> attention_forward(nn.Identity(), x, x, x, None)[0].shape
@@ -69,6 +70,7 @@ def attention_forward(
     if position_bias is not None and (position_bias.requires_grad or bool(position_bias.any())):
         position_bias = position_bias[..., : reads.keys]
         bias = position_bias if bias is None else position_bias + bias
+    asked = _collecting() if output_attentions is None else bool(output_attentions)
     plain = softcap is None and s_aux is None
     kernel = None if plain else SoftmaxDot(scaling, softcap=softcap, sink=s_aux)
     out = _attend(
@@ -80,12 +82,21 @@ def attention_forward(
         kernel=kernel,
         scale=scaling if plain else None,
         dropout=dropout,
-        return_weights=bool(output_attentions),
+        return_weights=asked,
     )
-    out, weights = out if output_attentions else (out, None)
+    out, weights = out if asked else (out, None)
     if weights is not None:
         weights = nn.functional.pad(weights, (0, key.shape[2] - reads.keys))
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _collecting() -> bool:
+    """Whether a model collects attention weights in this pass; not all tell their layers."""
+    try:
+        from transformers.utils.output_capturing import _active_collector as collector
+    except ImportError:
+        return False
+    return any("attentions" in name for name in collector.get() or ())
 
 
 def _reads(
