@@ -13,8 +13,18 @@ from erlangen.bias.laws import always
 from erlangen.bias.properties import PROPERTIES
 from erlangen.bias.table1 import Row, row
 from erlangen.bias.verify import MAX_SEARCH
+from erlangen.bias.weights import Weights, support_of, with_weights
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import Causal, Empty, Full, Identity, Neighborhoods, Relation, Window
+from erlangen.relations import (
+    Causal,
+    Empty,
+    Full,
+    Identity,
+    Neighborhoods,
+    Relation,
+    WeightedRelation,
+    Window,
+)
 from erlangen.relations.extent import own_sizes
 from erlangen.symmetry import Group, symmetry
 
@@ -58,6 +68,8 @@ class Bias:
     - `certificates`: name -> `Certificate`, for every decided property, kind, and the symmetry.
     - `symmetry`: the `Group` at n, or a `FamilyGroup` for every n.
     - `evidence`: `exact at n`, or `symbolic` when the verdict is for every n >= `from_n`.
+    - `weights`: for a weighted relation what its weights do to the symmetry of the support, which `kind` and
+      `properties` are about; None for a plain relation.
 
     >>> from erlangen.relations import Window
     >>> print(classify(Window(lookback=2), 8))
@@ -74,6 +86,7 @@ class Bias:
     certificates: dict[str, Certificate] = field(repr=False)
     evidence: str
     from_n: int | None = None
+    weights: Weights | None = None
 
     def __str__(self) -> str:
         where = f"n = {self.n}" if self.n is not None else f"every n >= {self.from_n or 0}"
@@ -105,6 +118,7 @@ class Bias:
     def as_dict(self) -> dict[str, Any]:
         """The verdict as JSON: kind, p, symmetry, table1, properties, certificates, and where it holds."""
         where = {"from_n": self.from_n} if self.n is None else {"n": self.n}
+        weights = {} if self.weights is None else {"weights": self.weights.as_dict()}
         return {
             "relation": self.relation,
             **where,
@@ -116,17 +130,18 @@ class Bias:
             "table1": None if self.table1 is None else self.table1.as_dict(),
             "properties": self.properties,
             "certificates": {name: proof.as_dict() for name, proof in self.certificates.items()},
+            **weights,
         }
 
 
-def classify(relation: Relation | Neighborhoods, n: Any = None) -> Bias:
+def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = None) -> Bias:
     """Classify a relation by what it *is* on n positions, not by how it was written.
 
     Without n: relations with a size of their own (`Bipartite`, `Documents`, `FromMask`, ...) are classified
     at it; `Full`, `Identity`, `Empty`, `Causal` and `Window` (and transposes) for every n from `from_n` on;
     for any other relation only what holds at every size by law is answered, and the rest is None. A
     data-dependent relation is `graph`; give its vectors, shape (length, dim), as n to decide the properties
-    of one instance.
+    of one instance. A weighted relation is classified by its support; its symmetry is that of the weights.
 
     >>> from erlangen.relations import Causal, Window
     >>> bias = classify(Window(lookback=8), 8)
@@ -144,6 +159,10 @@ def classify(relation: Relation | Neighborhoods, n: Any = None) -> Bias:
         if n is not None and n != relation.queries:
             raise SizeError(f"{relation!r} is bound already; leave n out (it was {n!r})")
         return _at(relation, repr(relation), relation)
+    if isinstance(relation, WeightedRelation):
+        own = relation.own_sizes
+        size = own[0] if n is None and own is not None and own[0] == own[1] else n
+        return with_weights(classify(support_of(relation), size), relation)
     if not isinstance(relation, Relation):
         raise ParameterError(
             f"classify takes one relation or R.on(n), got {relation!r}; "

@@ -106,6 +106,8 @@ def print_bias(bias: Bias) -> None:
             markup=False,
             soft_wrap=True,
         )
+    if bias.weights is not None:
+        console.print(f"weights    {bias.weights}", markup=False, soft_wrap=True)
     group = "not decided" if bias.symmetry is None else f"{bias.symmetry}  ({bias.symmetry.evidence})"
     console.print(f"symmetry   {group}", markup=False, soft_wrap=True)
     table = Table("property", "holds", "evidence", box=None, header_style="bold", pad_edge=False)

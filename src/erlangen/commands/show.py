@@ -11,7 +11,7 @@ import typer
 
 from erlangen.commands.errors import reports_errors
 from erlangen.errors import ParameterError
-from erlangen.relations import Relation
+from erlangen.relations import Relation, WeightedRelation
 from erlangen.relations.parse import parse
 from erlangen.show.binding import Bound, bind_all
 from erlangen.show.matrix import charset, draw
@@ -20,7 +20,7 @@ from erlangen.show.summary import facts, header
 HELP = """Draw the relation EXPRESSION: which keys (columns) each query (rows) reads.
 
 EXPRESSION is a relation as written in Python: "Causal() & Window(lookback=3)". It is parsed, never
-evaluated. Operators: & | ~ - @ ** .T .reach(n) .closure()
+evaluated. Operators: & | ~ - @ ** .T .reach(n) .closure(). A weighted relation is drawn in shades.
 
 \b
 Examples:
@@ -29,9 +29,12 @@ Examples:
   erlangen show "Bipartite(encoder=3, decoder=4)" --out figure2.png
   erlangen show "PerHead([Window(lookback=3), Dilated(4)]) & Causal()" --n 16 --out heads.svg
   erlangen show "Causal()" --n 1 --keys 8 --json
+  erlangen show "ALiBi(slopes=[0.5, 0.25]) & Window(lookback=9)" --n 16
 """
 
 PICTURES = (".png", ".svg")
+HEADS = 4
+"""Most heads of a weighted relation drawn in the terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +63,9 @@ def show(
     if out is not None:
         check_picture(out)
     relation = parse(expression)
+    if isinstance(relation, WeightedRelation):
+        show_weighted(relation, n, keys, out, as_json=as_json)
+        return
     bound = bind_all(relation, n, keys)
     if as_json:
         print_json(bound, family=not isinstance(relation, Relation))
@@ -69,6 +75,31 @@ def show(
         from erlangen.show.figures import save
 
         save(bound, [out])
+        typer.echo(f"wrote {out}", err=as_json)
+
+
+def show_weighted(
+    weighted: WeightedRelation, n: int | None, keys: int | None, out: Path | None, *, as_json: bool
+) -> None:
+    """A weighted relation: every pair in a shade of its weight."""
+    from erlangen.show import weights
+
+    bound = weights.bind_weighted(weighted, n, keys)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(weights.weight_facts(weighted, bound)))
+    else:
+        typer.echo(weights.weight_header(weighted, bound))
+        width, characters = shutil.get_terminal_size().columns, charset(sys.stdout.encoding)
+        for head in range(0 if out is not None else min(bound.heads, HEADS)):
+            if bound.heads > 1:
+                typer.echo(f"head {head}")
+            typer.echo(weights.draw_weights(bound, head, width, characters))
+    if out is not None:
+        from erlangen.show.weight_figures import save_weights
+
+        save_weights(weighted, bound, [out])
         typer.echo(f"wrote {out}", err=as_json)
 
 

@@ -7,8 +7,10 @@
                 | expression .T | expression .reach(integer) | expression .closure()
     relation   := NAME(argument, NAME=argument, ...)
     argument   := integer | string | True | False | range(...) | [argument, ...] | expression
+    weighted   := NAME(..., number, ...) | weighted & expression
+    number     := integer | decimal | Fraction(integer, integer), alone, in lists, or {integer: number}
 
-A relation's name is one of `KNOWN`; a prefix `er.` or `erlangen.` is allowed.
+A relation's name is one of `KNOWN`, a weighted one's of `WEIGHTED`; a prefix `er.` or `erlangen.` is allowed.
 
 Python's own parser gives the tree; the walk below accepts these nodes and refuses every other one.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
+from fractions import Fraction
 from typing import Any
 
 from erlangen.errors import ErlangenError, ExpressionError
@@ -28,6 +31,7 @@ from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation
+from erlangen.relations.weighted import ALiBi, Decay, Distance, RelativeBias, Weighted, WeightedRelation
 from erlangen.relations.windows import Dilated, Ring, Window
 
 KNOWN: dict[str, type[Relation] | type[Family]] = {
@@ -37,7 +41,14 @@ KNOWN: dict[str, type[Relation] | type[Family]] = {
         Global, Grid, Offset, GridOffset, Random, Graph, FromMask, Nearest, PerHead, Batch,
     )
 }  # fmt: skip
-"""Every name an expression may call."""
+"""Every relation or family that an expression may call."""
+
+WEIGHTED: dict[str, type[WeightedRelation]] = {
+    known.__name__: known for known in (Weighted, ALiBi, Decay, Distance, RelativeBias)
+}
+"""The weighted relations an expression may call; their arguments may be decimals and fractions."""
+
+_CALLED: dict[str, Any] = {**KNOWN, **WEIGHTED}
 
 MAX_TEXT = 100_000
 """Longest text read, in characters."""
@@ -65,8 +76,10 @@ _GRAMMAR = "an expression has relations, & | ~ - @ **, .T, .reach(n), .closure()
 _ARGUMENTS = "an argument is an integer, a string, True, False, a list, a tuple or range(...)"
 
 
-def parse(text: str) -> Relation | PerHead | Batch:
-    """The relation or family that `text` writes. `parse(repr(r)) == r` where `repr` is not abbreviated.
+def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation:
+    """The relation, family or weighted relation that `text` writes.
+
+    `parse(repr(r)) == r` where `repr` is not abbreviated.
 
     Anything outside the grammar raises `ExpressionError` with the place; parameters outside their domain
     raise the relation's own error.
@@ -75,6 +88,8 @@ def parse(text: str) -> Relation | PerHead | Batch:
     Window(lookback=2) | Global(keys=range(0, 1))
     >>> parse("er.Window(1).reach(3).T")
     Window(lookback=0, lookahead=3)
+    >>> parse("ALiBi(slopes=[0.5, 0.25]) & Window(lookback=9)")
+    ALiBi(slopes=[0.5, 0.25], relation=Window(lookback=9))
     >>> parse("Causal() & Windw(3)")
     Traceback (most recent call last):
     ...
@@ -99,7 +114,7 @@ class _Reader:
         self.relations = 0
         self.operators = 0
 
-    def read(self) -> Relation | PerHead | Batch:
+    def read(self) -> Relation | PerHead | Batch | WeightedRelation:
         if not self.text:
             raise ExpressionError(
                 'an empty text is no relation; write for example "Causal() & Window(lookback=3)"'
@@ -129,7 +144,7 @@ class _Reader:
     # ------------------------------------------------------------- expressions
 
     def expression(self, node: ast.expr, depth: int) -> Any:
-        """A relation or a family."""
+        """A relation, a family or a weighted relation."""
         if depth > MAX_DEPTH:
             raise self.error(node, f"the expression is nested too deeply (at most {MAX_DEPTH} levels)")
         match node:
@@ -141,7 +156,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.Invert()):
                 return self.apply(node, operator.invert, self.expression(node.operand, depth + 1))
             case ast.Attribute(attr="T") if not self.is_prefix(node.value):
-                return self.expression(node.value, depth + 1).T
+                return self.without_weights(node, self.expression(node.value, depth + 1), ".T").T
             case ast.Call(func=ast.Attribute(attr="reach" | "closure" as name, value=target)):
                 return self.method(node, self.expression(target, depth + 1), name)
             case ast.Call():
@@ -179,32 +194,41 @@ class _Reader:
         if name == "closure":
             if node.args or node.keywords:
                 raise self.error(node, ".closure() takes nothing")
-            return target.closure()
+            return self.without_weights(node, target, ".closure()").closure()
         given = [*node.args, *(k.value for k in node.keywords if k.arg == "layers")]
         if len(given) != 1 or len(node.args) + len(node.keywords) != 1:
             raise self.error(node, ".reach(layers) takes one integer")
+        self.without_weights(node, target, ".reach(n)")
         return target.reach(self.integer(given[0], ".reach(layers)"))
+
+    def without_weights(self, node: ast.expr, target: Any, what: str) -> Any:
+        if isinstance(target, WeightedRelation):
+            raise self.error(
+                node, f"{what} is of relations; apply it to the relation inside {self.source(node)}"
+            )
+        return target
 
     def call(self, node: ast.Call, depth: int) -> Any:
         name = self.name(node.func)
         self.relations += 1
         if self.relations > MAX_RELATIONS:
             raise self.error(node, f"the expression has more than {MAX_RELATIONS} relations")
-        arguments = [self.argument(value, depth + 1) for value in node.args]
+        numbers = name in WEIGHTED
+        arguments = [self.argument(value, depth + 1, numbers) for value in node.args]
         named: dict[str, Any] = {}
         for keyword in node.keywords:
             if keyword.arg is None:
                 raise self.error(keyword.value, "** of arguments is not read; write them out")
             if keyword.arg in named:
                 raise self.error(keyword.value, f"{name} is given {keyword.arg} twice")
-            named[keyword.arg] = self.argument(keyword.value, depth + 1)
+            named[keyword.arg] = self.argument(keyword.value, depth + 1, numbers)
         self.check_signature(node, name, arguments, named)
-        return self.apply(node, KNOWN[name], *arguments, **named)
+        return self.apply(node, _CALLED[name], *arguments, **named)
 
     def check_signature(self, node: ast.Call, name: str, arguments: list[Any], named: dict[str, Any]) -> None:
         from inspect import signature
 
-        taken = signature(KNOWN[name])
+        taken = signature(_CALLED[name])
         try:
             taken.bind(*arguments, **named)
         except TypeError as error:
@@ -228,18 +252,28 @@ class _Reader:
 
     # --------------------------------------------------------------- arguments
 
-    def argument(self, node: ast.expr, depth: int) -> Any:
-        """A literal, or an expression (the members of a family)."""
+    def argument(self, node: ast.expr, depth: int, numbers: bool = False) -> Any:
+        """A literal, or an expression (the members of a family); `numbers` need not be integers."""
         match node:
             case ast.List() | ast.Tuple():
                 if depth > MAX_DEPTH:
                     raise self.error(
                         node, f"the expression is nested too deeply (at most {MAX_DEPTH} levels)"
                     )
-                values = [self.argument(element, depth + 1) for element in node.elts]
+                values = [self.argument(element, depth + 1, numbers) for element in node.elts]
                 return values if isinstance(node, ast.List) else tuple(values)
             case ast.Constant(value=bool() | str() as value):
                 return value
+            case ast.Constant(value=float() as value) if numbers:
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=float() as value)) if numbers:
+                return -value
+            case ast.Call(func=ast.Name(id="Fraction"), args=[top, bottom], keywords=[]) if numbers:
+                parts = [self.integer(part, "a part of Fraction(...)") for part in (top, bottom)]
+                return self.fraction(node, *parts)
+            case ast.Dict(keys=keys, values=values) if numbers:
+                names = [self.integer(key or node, "a difference j - i") for key in keys]
+                return list(zip(names, (self.argument(v, depth + 1, True) for v in values), strict=True))
             case ast.Constant(value=int()) | ast.UnaryOp(op=ast.USub()):
                 return self.integer(node, "an argument")
             case ast.Call(func=ast.Name(id="range")):
@@ -259,6 +293,11 @@ class _Reader:
                 return -self.integer(positive, what)
             case _:
                 raise self.error(node, f"{what} must be an integer, written out; got {self.source(node)}")
+
+    def fraction(self, node: ast.expr, top: int, bottom: int) -> Fraction:
+        if bottom == 0:
+            raise self.error(node, "a fraction cannot have denominator 0")
+        return Fraction(top, bottom)
 
     def range(self, node: ast.Call) -> range:
         if node.keywords or not 1 <= len(node.args) <= 3:
@@ -288,12 +327,12 @@ class _Reader:
             raise self.at(node.end_lineno or 1, end, message, in_bytes=True)
         else:
             raise self.error(node, f"{self.source(node)} cannot be called; {_GRAMMAR}")
-        if name not in KNOWN:
+        if name not in _CALLED:
             from difflib import get_close_matches
 
-            lower = {known.lower(): known for known in KNOWN}
+            lower = {known.lower(): known for known in _CALLED}
             close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-            hint = f"did you mean {lower[close[0]]}?" if close else f"known are {', '.join(sorted(KNOWN))}"
+            hint = f"did you mean {lower[close[0]]}?" if close else f"known are {', '.join(sorted(_CALLED))}"
             raise self.error(node, f"no relation is called {name!r}; {hint}")
         return name
 

@@ -142,11 +142,11 @@ class WeightedNeighborhoods:
         if self.neighborhoods != other.neighborhoods:
             return False
         if self.toeplitz is not None and other.toeplitz is not None:
-            used = self._used_offsets()  # elsewhere nothing is read, and the vectors may differ
+            used = self.used_offsets()  # elsewhere nothing is read, and the vectors may differ
             return np.array_equal(self.toeplitz[:, used], other.toeplitz[:, used])
         return np.array_equal(self.per_edge(), other.per_edge())
 
-    def _used_offsets(self) -> np.ndarray:
+    def used_offsets(self) -> np.ndarray:
         """Which entries of a Toeplitz vector some edge reads."""
         bound = self.neighborhoods
         shift = self.queries - 1 - np.repeat(np.arange(bound.queries), np.diff(bound.indptr))
