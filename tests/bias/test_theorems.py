@@ -30,11 +30,17 @@ NAMES = [
     "Table 1",
     "Table 2",
     *[f"Code B.{k}" for k in range(1, 6)],
+    "Row scaling is a gauge",
+    "Causal ALiBi is a key-only bias",
+    "T5 buckets are Toeplitz",
 ]
 AS_PRINTED = {
     *[f"Definition {k}" for k in (1, 5, 6, 7, 8, 9)],
     *[f"Theorem {k}" for k in (1, 2, 3, 5)],
     *[f"Code B.{k}" for k in (1, 2, 3)],
+    "Row scaling is a gauge",
+    "Causal ALiBi is a key-only bias",
+    "T5 buckets are Toeplitz",
 }
 
 
