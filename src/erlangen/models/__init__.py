@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from erlangen.models.bahdanau import Bahdanau
     from erlangen.models.bert import BERT
     from erlangen.models.gat import GAT
     from erlangen.models.gpt import GPT
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # name -> the module it is imported from when first used.
 _LAZY = {
     "BERT": "erlangen.models.bert",
+    "Bahdanau": "erlangen.models.bahdanau",
     "GAT": "erlangen.models.gat",
     "GPT": "erlangen.models.gpt",
     "S4": "erlangen.models.s4",
@@ -35,8 +37,9 @@ __all__ = [
     "GAT",
     "GPT",
     "S4",
-    "SparseTransformer",
     "T5",
+    "Bahdanau",
+    "SparseTransformer",
     "Transformer",
     "ViT",
 ]
