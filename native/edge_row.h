@@ -10,6 +10,7 @@ struct Batch {
   static constexpr int N = kLanes<T>;
   int32_t index[N];
   int count = 0;
+  int64_t first = 0;  // the number of its first edge, in relation 0
 
   // Lanes that hold an edge. The rest repeat the last edge, so that whatever is read was to be read anyway.
   Bits<T> valid() const { return lanes_of<T>((uint64_t{1} << count) - 1); }
@@ -20,13 +21,14 @@ template <class T>
 struct Walk {
   static constexpr int N = Batch<T>::N;
   const RunView& runs;
-  int64_t run, end;
+  int64_t run, end, number = 0;
   int32_t next = 0;
 
   Walk(const RunView& runs_, int64_t relation, int64_t row) : runs(runs_) {
     const int64_t* indptr = runs.indptr + relation * (runs.rows + 1) + row;
     run = indptr[0];
     end = indptr[1];
+    number = runs.before[row];
     if (run < end) next = runs.starts[run];
   }
   bool take(Batch<T>& batch) {
@@ -47,6 +49,8 @@ struct Walk {
       }
     }
     for (int t = batch.count; t < N; ++t) batch.index[t] = batch.index[batch.count - 1];
+    batch.first = number;
+    number += batch.count;
     return true;
   }
   // Single indices are scattered: the rows of the edges after the next ones (of this row or another) are fetched early.
@@ -108,6 +112,45 @@ struct Gathered {
     }
   }
 };
+
+// Scores that are no products: lane t is sum_d vector[d] map(x[d] + row[t][d]), everything padded with zeros.
+template <class S, class T>
+__attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, const T* x, const T* vector, const ScoreMap<T>& map,
+                              int64_t dim) {
+  constexpr int N = Batch<T>::N;
+  return map.with_kind([&](auto kind) {
+    Vec<T> products[N] = {};
+    for (int64_t d = 0; d < dim; d += N) {
+      const Vec<T> left = load(x + d), factor = load(vector + d);
+      for (int t = 0; t < N; ++t) {
+        const Vec<T> right = d + N <= dim ? load_wide(rows.row[t] + d) : load_tail(rows.row[t] + d, int(dim - d));
+        products[t] += factor * map.template value<kind()>(left + right);
+      }
+    }
+    return sums<T>(products);
+  });
+}
+// Their derivatives: to[d] += vector[d] sum_t weight[t] map'(x[d] + row[t][d]), and by the vector where asked for.
+template <class S, class T>
+__attribute__((noinline)) void add_additive(const Gathered<S, T>& rows, const T* x, const T* vector, const ScoreMap<T>& map,
+                         Vec<T> weights, int64_t dim, T* to, T* by_vector) {
+  constexpr int N = Batch<T>::N;
+  T weight[N];
+  store(weight, weights);
+  map.with_kind([&](auto kind) {
+    for (int64_t d = 0; d < dim; d += N) {
+      const Vec<T> left = load(x + d);
+      Vec<T> slopes = {}, values = {};
+      for (int t = 0; t < N; ++t) {
+        const Vec<T> right = d + N <= dim ? load_wide(rows.row[t] + d) : load_tail(rows.row[t] + d, int(dim - d));
+        slopes += weight[t] * map.template slope<kind()>(left + right);
+        if (by_vector) values += weight[t] * map.template value<kind()>(left + right);
+      }
+      store(to + d, load(to + d) + load(vector + d) * slopes);
+      if (by_vector) store(by_vector + d, load(by_vector + d) + values);
+    }
+  });
+}
 
 // A stored row times a factor, padded with zeros to whole vectors.
 template <class S, class T>

@@ -22,47 +22,92 @@ void for_rows(const Problem& p, const View& gathered, int64_t heads, int64_t row
   });
 }
 
+// The bias by its places, and the vector in units of log2 with padded rows, in memory carved from `carve`.
+template <class S, class T = Accumulator<S>>
+void set_parameters(Edges<S>& kernel, const Problem& p, Carver<T>& carve) {
+  if (p.bias && !p.per_edge) {
+    T* reversed = carve.take(p.bias_heads * (p.queries + p.keys + kTile));
+    reverse_bias(p, reversed);
+    kernel.bias = reversed;
+  }
+  if (p.vector) {
+    T* vector = carve.take(p.vector_heads * kernel.vector_size());
+    for (int64_t h = 0; h < p.vector_heads; ++h)
+      for (int64_t d = 0; d < kernel.vector_size(); ++d)
+        vector[h * kernel.vector_size() + d] =
+            d < p.dim ? static_cast<const T*>(p.vector)[h * p.dim + d] * static_cast<T>(kLog2E) : T{0};
+    kernel.vector = vector;
+  }
+}
+template <class S>
+int64_t size_of_parameters(const Edges<S>& kernel, const Problem& p) {
+  const int64_t biases = p.bias && !p.per_edge ? p.bias_heads * (p.queries + p.keys + kTile) : 0;
+  return biases + p.vector_heads * kernel.vector_size() + 64;
+}
+
 template <class S>
 void forward(const Problem& p) {
   using T = Accumulator<S>;
   Edges<S> kernel{p};
-  if (p.bias) {
-    T* reversed = static_cast<T*>(scratch(0, sizeof(T) * p.bias_heads * (p.queries + p.keys + kTile)));
-    reverse_bias(p, reversed);
-    kernel.bias = reversed;
+  if (p.bias || p.vector) {
+    Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size_of_parameters(kernel, p)))};
+    set_parameters(kernel, p, carve);
   }
   for_rows(p, p.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
+}
+
+// dq, with the sums over rows that are a bias's or a vector's derivative: each piece of the work has its own. The
+// derivative by a bias of edges has an entry per edge, so the heads and items that share it are visited in turn.
+template <class S, class T>
+void backward_with_sums(const Edges<S>& kernel, const Problem& p, T* sums, int64_t per_group) {
+  const int64_t sharing = !p.per_edge ? 1 : p.bias_heads == 1 ? p.heads * p.batch : p.batch;
+  const int64_t groups = p.batch * p.heads / sharing, pieces = groups * per_group;
+  const int64_t row = p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0, vectors = p.vector_heads * kernel.vector_size();
+  T* vector_sums = sums + pieces * row;
+  parallel(pieces, p.threads, [&](int64_t n) {
+    const int64_t group = n / per_group, part = n % per_group;
+    std::fill_n(sums + n * row, row, T{0});
+    std::fill_n(vector_sums + n * vectors, vectors, T{0});
+    for (int64_t x = 0; x < sharing; ++x) {
+      const int64_t head = group + x * groups;  // heads and items of a group are `groups` apart
+      const int64_t b = head / p.heads, h = head % p.heads;
+      T* dbias = !p.dbias ? nullptr : !p.per_edge ? sums + n * row
+                 : static_cast<T*>(p.dbias) + (p.bias_heads == 1 ? 0 : h) * p.edges;
+      T* dvector = p.dvector ? vector_sums + n * vectors + (p.vector_heads == 1 ? 0 : h) * kernel.vector_size() : nullptr;
+      for (int64_t i = p.queries * part / per_group; i < p.queries * (part + 1) / per_group; ++i)
+        kernel.backward_query(b, h, i, dbias, dvector);
+    }
+  });
+  if (row) sum_dbias(p, sums, pieces, [&](int64_t n) { return n / per_group % p.heads; });
+  if (p.dvector)
+    for (int64_t h = 0; h < p.vector_heads; ++h)
+      for (int64_t d = 0; d < p.dim; ++d) {
+        T total = 0;
+        for (int64_t n = 0; n < pieces; ++n) total += vector_sums[n * vectors + h * kernel.vector_size() + d];
+        static_cast<T*>(p.dvector)[h * p.dim + d] = total;
+      }
 }
 
 template <class S>
 void backward(const Problem& p) {
   using T = Accumulator<S>;
   Edges<S> kernel{p};
-  const int64_t all_heads = p.batch * p.heads, all_rows = all_heads * p.queries, row = p.queries + p.keys + kTile;
-  const int64_t per_head = all_heads ? (pieces_of_work() + all_heads - 1) / all_heads : 0;
-  const int64_t pieces = p.dbias ? all_heads * per_head : 0;
-  const int64_t biases = p.bias ? p.bias_heads * row : 0;
-  Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * (2 * all_rows + biases + pieces * row + 64)))};
+  const int64_t all_heads = p.batch * p.heads, all_rows = all_heads * p.queries;
+  const bool summed = p.dbias || p.dvector;
+  const int64_t groups = !p.per_edge ? all_heads : p.bias_heads == 1 ? 1 : p.heads;
+  const int64_t per_group = groups ? (pieces_of_work() + groups - 1) / groups : 0;
+  const int64_t row = (p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0) + p.vector_heads * kernel.vector_size();
+  const int64_t sums = summed ? groups * per_group * row : 0;
+  const int64_t size = 2 * all_rows + size_of_parameters(kernel, p) + sums + 128;
+  Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size))};
   kernel.lse2 = carve.take(all_rows);
   kernel.delta = carve.take(all_rows);
-  T* reversed = carve.take(biases);
-  if (p.bias) {
-    reverse_bias(p, reversed);
-    kernel.bias = reversed;
-  }
-  if (p.dbias) {  // each piece of a head has its own sums
-    T* dbias = carve.take(pieces * row);
-    parallel(pieces, p.threads, [&](int64_t n) {
-      const int64_t b = n / per_head / p.heads, h = n / per_head % p.heads, part = n % per_head;
-      std::fill_n(dbias + n * row, row, T{0});
-      for (int64_t i = p.queries * part / per_head; i < p.queries * (part + 1) / per_head; ++i)
-        kernel.backward_query(b, h, i, dbias + n * row);
-    });
-    sum_dbias(p, dbias, pieces, [&](int64_t n) { return n / per_head % p.heads; });
-  } else {
+  set_parameters(kernel, p, carve);
+  if (summed)
+    backward_with_sums<S, T>(kernel, p, carve.take(sums), per_group);
+  else
     for_rows(p, p.k, p.heads, p.queries,
-             [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr); });
-  }
+             [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr, nullptr); });
   for_rows(p, p.q, p.kv_heads, p.keys,
            [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
 }

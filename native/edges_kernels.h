@@ -12,15 +12,48 @@ struct Edges {
 
   const Problem& p;
   const Dropout dropout{p.dropout, p.seed};
-  const T* bias = nullptr;  // reversed, per bias head
-  T* lse2 = nullptr;        // (batch, heads, queries), in units of log2, +inf on empty rows; backward only
-  T* delta = nullptr;       // (batch, heads, queries); backward only
+  const ScoreMap<T> map{p};
+  const bool special = p.vector || map.active();  // scores are not just products
+  const T* bias = nullptr;    // reversed, per bias head
+  const T* vector = nullptr;  // in units of log2, per vector head, rows padded with zeros; or null
+  T* lse2 = nullptr;          // (batch, heads, queries), in units of log2, +inf on empty rows; backward only
+  T* delta = nullptr;         // (batch, heads, queries); backward only
 
   int64_t flat(int64_t b, int64_t h, int64_t i) const { return (b * p.heads + h) * p.queries + i; }
 
   ReversedBias<T> bias_of(int64_t h) const {
     const int64_t row = p.queries + p.keys + kTile;
     return {bias ? bias + (p.bias_heads == 1 ? 0 : h) * row : nullptr, p.keys};
+  }
+
+  int64_t vector_size() const { return padded<T>(p.dim) + 16; }
+  const T* vector_of(int64_t h) const { return vector ? vector + (p.vector_heads == 1 ? 0 : h) * vector_size() : nullptr; }
+  const T* edge_bias_of(const void* data, int64_t h) const {
+    return p.per_edge ? static_cast<const T*>(data) + (p.bias_heads == 1 ? 0 : h) * p.edges : nullptr;
+  }
+  // What the own vector of a row is multiplied by before it meets the others.
+  T own_factor() const { return vector ? T{1} : score_factor<T>(p); }
+  // What the derivative by it is multiplied by at the end.
+  T gradient_factor() const { return static_cast<T>(vector ? kLn2 : p.scale); }
+
+  // Scores in units of log2, without a bias; `slopes` takes the derivatives of a map of products.
+  Vec<T> scores(const Gathered<S, T>& rows, const T* own, const T* factors, T* slopes) const {
+    if (!special) [[likely]] return rows.dots(own, p.dim);
+    if (factors) return additive_scores<S, T>(rows, own, factors, map, p.dim);
+    T x[N];
+    store(x, rows.dots(own, p.dim));
+    map.apply(x, slopes, N);
+    return load(x);
+  }
+  // to += sum_t dscore[t] (d score[t] / d own)
+  void differentiate(const Gathered<S, T>& rows, const T* own, const T* factors, Vec<T> dscore, const T* slopes, T* to,
+                     T* by_vector) const {
+    if (!special) [[likely]] return rows.add(to, T{1}, dscore, p.dim);
+    if (factors) return add_additive<S, T>(rows, own, factors, map, dscore, p.dim, to, by_vector);
+    rows.add(to, T{1}, dscore == 0 ? Vec<T>{} : dscore * load(slopes), p.dim);
+  }
+  static Vec<T> load_biases(const T* data, const Batch<T>& now) {
+    return load_tail(data + now.first, now.count) * static_cast<T>(kLog2E);
   }
 
   // Room for `rows` padded rows of this thread.
@@ -39,9 +72,10 @@ struct Edges {
   void forward(int64_t b, int64_t h, int64_t i) const {
     const int64_t kv = p.kv_head(h);
     const ReversedBias<T> reversed = bias_of(h);
+    const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias, h);
     Carver<T> carve = room(2);
     T *q = carve.take(p.dim + N), *out = carve.take(p.dim_v + N);
-    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, static_cast<T>(p.scale * kLog2E), q);
+    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     std::fill_n(out, p.dim_v + N, T{0});
     T highest = -kInf<T>, total = 0;
     Walk<T> walk(p.runs, p.relation(b, h), i);
@@ -50,9 +84,12 @@ struct Edges {
       walk.prefetch(k, p.k.row, p.dim);
       walk.prefetch(v, p.v.row, p.dim_v);
       const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
-      Vec<T> x = keys.dots(q, p.dim);
-      if (reversed.data)
-        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
+      Vec<T> x = scores(keys, q, vectors, nullptr);
+      if (p.bias) {
+        if (biases) x += load_biases(biases, now);
+        else
+          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
+      }
       x = now.valid() ? x : broadcast(-kInf<T>);
       const T top = std::max(highest, maximum<T>(x));
       const T base = top == -kInf<T> ? T{0} : top;
@@ -68,12 +105,14 @@ struct Edges {
     narrow_row<S, T>(out, p.dim_v, total == 0 ? T{0} : 1 / total, mutable_row_of<S>(p.out, b, h, i));
   }
 
-  void backward_query(int64_t b, int64_t h, int64_t i, T* dbias) const {
+  // `dbias` is that of the piece, or of the edges of the head; `dvector` that of the piece and the head.
+  void backward_query(int64_t b, int64_t h, int64_t i, T* dbias, T* dvector) const {
     const int64_t kv = p.kv_head(h), at = flat(b, h, i);
     const ReversedBias<T> reversed = bias_of(h);
+    const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias, h);
     Carver<T> carve = room(3);
     T *q = carve.take(p.dim + N), *grad = carve.take(p.dim_v + N), *dq = carve.take(p.dim + N);
-    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, static_cast<T>(p.scale * kLog2E), q);
+    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     widen_row<S, T>(row_of<S>(p.grad, b, h, i), p.dim_v, T{1}, grad);
     std::fill_n(dq, p.dim + N, T{0});
     const S* out = row_of<S>(p.out, b, h, i);
@@ -89,18 +128,23 @@ struct Edges {
       walk.prefetch(k, p.k.row, p.dim);
       walk.prefetch(v, p.v.row, p.dim_v);
       const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
-      Vec<T> x = keys.dots(q, p.dim);
-      if (reversed.data)
-        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
+      T slopes[N];
+      Vec<T> x = scores(keys, q, vectors, slopes);
+      if (p.bias) {
+        if (biases) x += load_biases(biases, now);
+        else
+          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
+      }
       const Vec<T> weight = exp2(x - lse2[at]);
       Vec<T> dweight = values.dots(grad, p.dim_v);
       if (dropout.active) dweight *= dropout_factors(b, h, i, now);
       const Vec<T> dscore = now.valid() ? weight * (dweight - delta[at]) : Vec<T>{};
       if (dbias)
-        for (int t = 0; t < now.count; ++t) dbias[i - now.index[t] + p.keys - 1] += dscore[t];
-      keys.add(dq, T{1}, dscore, p.dim);
+        for (int t = 0; t < now.count; ++t)
+          dbias[biases ? now.first + t : i - now.index[t] + p.keys - 1] += dscore[t];
+      differentiate(keys, q, vectors, dscore, slopes, dq, dvector);
     }
-    narrow_row<S, T>(dq, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dq, b, h, i));
+    narrow_row<S, T>(dq, p.dim, gradient_factor(), mutable_row_of<S>(p.dq, b, h, i));
   }
 
   void backward_key(int64_t b, int64_t kv, int64_t j) const {
@@ -108,19 +152,22 @@ struct Edges {
     Carver<T> carve = room(4);
     T *k = carve.take(p.dim + N), *v = carve.take(p.dim_v + N);
     T *dk = carve.take(p.dim + N), *dv = carve.take(p.dim_v + N);
-    widen_row<S, T>(row_of<S>(p.k, b, kv, j), p.dim, static_cast<T>(p.scale * kLog2E), k);
+    widen_row<S, T>(row_of<S>(p.k, b, kv, j), p.dim, own_factor(), k);
     widen_row<S, T>(row_of<S>(p.v, b, kv, j), p.dim_v, T{1}, v);
     std::fill_n(dk, p.dim + N, T{0});
     std::fill_n(dv, p.dim_v + N, T{0});
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const ReversedBias<T> reversed = bias_of(h);
+      const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias_t, h);
       Walk<T> walk(p.runs_t, p.relation(b, h), j);
       const S *q = row_of<S>(p.q, b, h, 0), *grad = row_of<S>(p.grad, b, h, 0);
       for (Batch<T> now; walk.take(now);) {
         walk.prefetch(q, p.q.row, p.dim);
         walk.prefetch(grad, p.grad.row, p.dim_v);
         const Gathered<S, T> queries(q, p.q.row, now), grads(grad, p.grad.row, now);
-        Vec<T> x = queries.dots(k, p.dim);
+        T slopes[N];
+        Vec<T> x = scores(queries, k, vectors, slopes);
+        if (biases) x += load_biases(biases, now);
         Vec<T> lse = {}, subtract = {};
         for (int t = 0; t < N; ++t) {
           const int64_t at = flat(b, h, now.index[t]);
@@ -140,10 +187,10 @@ struct Edges {
         }
         const Vec<T> dscore = now.valid() ? weight * (dweight - subtract) : Vec<T>{};
         grads.add(dv, T{1}, kept, p.dim_v);
-        queries.add(dk, T{1}, dscore, p.dim);
+        differentiate(queries, k, vectors, dscore, slopes, dk, nullptr);
       }
     }
-    narrow_row<S, T>(dk, p.dim, static_cast<T>(p.scale), mutable_row_of<S>(p.dk, b, kv, j));
+    narrow_row<S, T>(dk, p.dim, gradient_factor(), mutable_row_of<S>(p.dk, b, kv, j));
     narrow_row<S, T>(dv, p.dim_v, T{1}, mutable_row_of<S>(p.dv, b, kv, j));
   }
 };

@@ -93,6 +93,11 @@ RunIndex::RunIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<int
   for (int64_t r = 0; r < starts.size; ++r)
     require(starts.data[r] >= 0 && starts.data[r] < stops.data[r] && stops.data[r] <= keys, "a run is out of range");
   for (int64_t r = 0; r < starts.size; ++r) pairs += stops.data[r] - starts.data[r];
+  before_.assign(static_cast<size_t>(queries) + 1, 0);
+  for (int64_t i = 0; i < queries; ++i) {
+    before_[i + 1] = before_[i];
+    for (int64_t r = indptr_[i]; r < indptr_[i + 1]; ++r) before_[i + 1] += stops.data[r] - starts.data[r];
+  }
   if (pairs > kLongRun * starts.size) {
     starts_.assign(starts.data, starts.data + starts.size);
     stops_.assign(stops.data, stops.data + stops.size);
@@ -110,7 +115,7 @@ RunIndex::RunIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<int
 }
 
 RunView RunIndex::view() const {
-  return {queries, indptr_.data(), starts_.data(), stops_.empty() ? nullptr : stops_.data()};
+  return {queries, indptr_.data(), starts_.data(), stops_.empty() ? nullptr : stops_.data(), before_.data()};
 }
 
 }  // namespace erlangen

@@ -48,7 +48,7 @@ class RunIndex {
   int64_t pairs = 0;  // of all relations together
 
  private:
-  std::vector<int64_t> indptr_;
+  std::vector<int64_t> indptr_, before_;
   std::vector<int32_t> starts_, stops_;
 };
 

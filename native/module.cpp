@@ -105,8 +105,15 @@ void* accumulators(const A& x, const Problem& p, std::initializer_list<int64_t> 
   return const_cast<void*>(static_cast<const void*>(x.data()));
 }
 
-Problem make_problem(const Input& q, const Input& k, const Input& v, const std::optional<Input>& bias, double scale,
-                     double dropout, int64_t seed, int threads) {
+// What scores are besides products: see Problem.
+struct Scores {
+  double scale;
+  int map;
+  double a, b;
+};
+
+Problem make_problem(const Input& q, const Input& k, const Input& v, const Scores& scores, double dropout, int64_t seed,
+                     int threads) {
   Problem p;
   require(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4, "q, k and v must have shape (batch, heads, length, dim)");
   const auto storage = storage_of(q.dtype());
@@ -125,16 +132,34 @@ Problem make_problem(const Input& q, const Input& k, const Input& v, const std::
   p.q = view(q, p, p.heads, p.queries, p.dim, "q");
   p.k = view(k, p, p.kv_heads, p.keys, p.dim, "k");
   p.v = view(v, p, p.kv_heads, p.keys, p.dim_v, "v");
-  if (bias) {
-    p.bias_heads = bias->ndim() == 2 ? static_cast<int64_t>(bias->shape(0)) : 0;
-    require(p.bias_heads == 1 || p.bias_heads == p.heads, "bias: must have shape (heads or 1, queries + keys - 1)");
-    p.bias = accumulators(*bias, p, {p.bias_heads, std::max<int64_t>(0, p.queries + p.keys - 1)}, "bias");
-  }
-  p.scale = scale;
+  require(scores.map >= 0 && scores.map <= static_cast<int>(MapKind::log), "no such map of scores");
+  p.scale = scores.scale;
+  p.map = static_cast<MapKind>(scores.map);
+  p.map_a = scores.a;
+  p.map_b = scores.b;
   p.dropout = dropout;
   p.seed = static_cast<uint64_t>(seed);
   p.threads = threads;
   return p;
+}
+
+int64_t places(const Problem& p) { return p.per_edge ? p.edges : std::max<int64_t>(0, p.queries + p.keys - 1); }
+
+// Once it is known whether the bias is one of edges, and of how many.
+void set_bias(Problem& p, const std::optional<Input>& bias) {
+  require(bias || !p.per_edge, "a bias of edges is missing");
+  if (!bias) return;
+  p.bias_heads = bias->ndim() == 2 ? static_cast<int64_t>(bias->shape(0)) : 0;
+  require(p.bias_heads == 1 || p.bias_heads == p.heads,
+          "bias: must have shape (heads or 1, queries + keys - 1), or (heads or 1, edges)");
+  p.bias = accumulators(*bias, p, {p.bias_heads, places(p)}, "bias");
+}
+
+void set_vector(Problem& p, const std::optional<Input>& vector) {
+  if (!vector) return;
+  p.vector_heads = vector->ndim() == 2 ? static_cast<int64_t>(vector->shape(0)) : 0;
+  require(p.vector_heads == 1 || p.vector_heads == p.heads, "vector: must have shape (heads or 1, dim)");
+  p.vector = accumulators(*vector, p, {p.vector_heads, p.dim}, "vector");
 }
 
 void set_tiles(Problem& p, const Tiles& tiles) {
@@ -143,7 +168,10 @@ void set_tiles(Problem& p, const Tiles& tiles) {
   p.tiles = tiles.index.view();
 }
 
-void set_runs(Problem& p, const Runs& runs) {
+void set_runs(Problem& p, const Runs& runs, bool per_edge) {
+  require(!per_edge || runs.index.relations == 1, "a bias of edges needs one relation for all heads and items");
+  p.per_edge = per_edge;
+  p.edges = runs.index.pairs;
   require(runs.index.queries == p.queries && runs.index.keys == p.keys, "the index was built for other lengths");
   runs.which.apply(p);
   p.runs = runs.index.view();
@@ -172,7 +200,7 @@ void set_gradients(Problem& p, const Gradients& g) {
   p.dv = view(fresh(g.dv), p, p.kv_heads, p.keys, p.dim_v, "dv");
   if (g.dbias) {
     require(p.bias_heads > 0, "dbias without a bias");
-    p.dbias = accumulators(*g.dbias, p, {p.bias_heads, std::max<int64_t>(0, p.queries + p.keys - 1)}, "dbias");
+    p.dbias = accumulators(*g.dbias, p, {p.bias_heads, places(p)}, "dbias");
   }
 }
 
@@ -201,9 +229,10 @@ void use_few_threads_for_little_work(Problem& p, double pairs) {
 
 void tiles_forward(const Tiles& tiles, const Input& q, const Input& k, const Input& v,
                    const std::optional<Input>& bias, const Output& out, const Output& lse, double scale,
-                   double dropout, int64_t seed, int threads) {
-  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
+                   double dropout, int64_t seed, int threads, int map, double a, double b) {
+  Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
   set_tiles(p, tiles);
+  set_bias(p, bias);
   set_outputs(p, out, lse);
   if (empty(p)) return;
   nb::gil_scoped_release free;
@@ -213,9 +242,11 @@ void tiles_forward(const Tiles& tiles, const Input& q, const Input& k, const Inp
 void tiles_backward(const Tiles& tiles, const Input& q, const Input& k, const Input& v,
                     const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
                     const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
-                    const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads) {
-  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
+                    const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads, int map,
+                    double a, double b) {
+  Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
   set_tiles(p, tiles);
+  set_bias(p, bias);
   set_gradients(p, {grad, grad_lse, out, lse, dq, dk, dv, dbias});
   if (empty(p)) return;
   nb::gil_scoped_release free;
@@ -226,9 +257,12 @@ void tiles_backward(const Tiles& tiles, const Input& q, const Input& k, const In
 }
 
 void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input& v, const std::optional<Input>& bias,
-                   const Output& out, const Output& lse, double scale, double dropout, int64_t seed, int threads) {
-  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
-  set_runs(p, runs);
+                   const Output& out, const Output& lse, double scale, double dropout, int64_t seed, int threads,
+                   int map, double a, double b, bool per_edge, const std::optional<Input>& vector) {
+  Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
+  set_runs(p, runs, per_edge);
+  set_bias(p, bias);
+  set_vector(p, vector);
   set_outputs(p, out, lse);
   if (empty(p)) return;
   use_few_threads_for_little_work(p, static_cast<double>(p.batch * p.heads * runs.index.pairs) /
@@ -240,14 +274,25 @@ void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input
 void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, const Input& k, const Input& v,
                     const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
                     const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
-                    const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads) {
-  Problem p = make_problem(q, k, v, bias, scale, dropout, seed, threads);
-  set_runs(p, runs);
+                    const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads, int map,
+                    double a, double b, bool per_edge, const std::optional<Input>& bias_t,
+                    const std::optional<Input>& vector, const std::optional<Output>& dvector) {
+  Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
+  set_runs(p, runs, per_edge);
+  set_bias(p, bias);
+  set_vector(p, vector);
+  require(bias_t.has_value() == per_edge, "bias_t is for a bias of edges, and needed there");
+  if (bias_t) p.bias_t = accumulators(*bias_t, p, {p.bias_heads, p.edges}, "bias_t");
   require(transposed.index.queries == p.keys && transposed.index.keys == p.queries &&
-              transposed.index.relations == runs.index.relations,
+              transposed.index.relations == runs.index.relations &&
+              transposed.index.pairs == runs.index.pairs,
           "the transposed index does not fit the index");
   p.runs_t = transposed.index.view();
   set_gradients(p, {grad, grad_lse, out, lse, dq, dk, dv, dbias});
+  if (dvector) {
+    require(p.vector, "dvector without a vector");
+    p.dvector = accumulators(*dvector, p, {p.vector_heads, p.dim}, "dvector");
+  }
   if (empty(p)) return;
   nb::gil_scoped_release free;
   kernels().edges_backward(p);
@@ -267,15 +312,17 @@ NB_MODULE(_native, m) {
                     Integers<int64_t>>(),
            "queries"_a, "keys"_a, "relations"_a, "indptr"_a, "starts"_a, "stops"_a, "which"_a);
   m.def("tiles_forward", tiles_forward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
-        "dropout"_a, "seed"_a, "threads"_a);
+        "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0);
   m.def("tiles_backward", tiles_backward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
-        "seed"_a, "threads"_a);
+        "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0);
   m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
-        "dropout"_a, "seed"_a, "threads"_a);
+        "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
+        "vector"_a.none() = nb::none());
   m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
-        "seed"_a, "threads"_a);
+        "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
+        "bias_t"_a.none() = nb::none(), "vector"_a.none() = nb::none(), "dvector"_a.none() = nb::none());
   m.def("instruction_sets", instruction_sets, "The instruction sets this machine can run, the best first.");
   m.def("instruction_set", [] { return std::string(kernels().name); }, "The instruction set in use.");
   m.def("choose_instruction_set", choose, "name"_a);

@@ -30,6 +30,7 @@ struct RunView {
   const int64_t* indptr = nullptr;
   const int32_t* starts = nullptr;
   const int32_t* stops = nullptr;
+  const int64_t* before = nullptr;  // how many edges come before each row of relation 0
 };
 inline constexpr int kAhead = 64;  // indices that may be looked at beyond the current one
 
@@ -41,6 +42,9 @@ struct TilePiece {
   int64_t offset;                   // key blocks of all earlier pieces together
 };
 
+// A score s becomes: s; a tanh(s / a); s or a s by its sign; a log |s + b|.
+enum class MapKind : int { identity, cap, leaky, log };
+
 struct Problem {
   Storage storage = Storage::f32;
   int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, dim = 0, dim_v = 0;
@@ -51,6 +55,14 @@ struct Problem {
   const void* bias = nullptr;      // (bias_heads, queries + keys - 1): pair (i, j) adds bias[j - i + queries - 1]
   void* dbias = nullptr;           // the same shape, or null
   int64_t bias_heads = 0;
+  bool per_edge = false;           // of edges only: the bias has shape (bias_heads, edges) for the one relation
+  int64_t edges = 0;
+  const void* bias_t = nullptr;    // a per-edge bias in the order of the transposed relation; backward only
+  const void* vector = nullptr;    // of edges only, (vector_heads, dim): scores are sum_d vector_d map(q_d + k_d)
+  void* dvector = nullptr;         // the same shape, or null
+  int64_t vector_heads = 0;
+  MapKind map = MapKind::identity;
+  double map_a = 0, map_b = 0;
   const int32_t* which = nullptr;  // the relation of head h of batch item b: which[b * which_batch + h * which_head]
   int64_t which_batch = 0, which_head = 0;
   TileView tiles;

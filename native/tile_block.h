@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "map.h"
 #include "multiply.h"
 #include "problem.h"
 #include "threads.h"
@@ -179,6 +180,12 @@ struct ReversedBias {
   int64_t keys = 0;
   const T* at(int64_t i, int64_t j) const { return data + (i - j + keys - 1); }
 };
+
+// What products are multiplied by: units of log2, unless a map is still to come.
+template <class T>
+inline T score_factor(const Problem& p) {
+  return static_cast<T>(p.map == MapKind::identity ? p.scale * kLog2E : p.scale);
+}
 
 // Hands out pieces of one block of scratch memory.
 template <class T>

@@ -12,6 +12,7 @@ struct TilesBackward {
 
   const Problem& p;
   const Dropout dropout{p.dropout, p.seed};
+  const ScoreMap<T> map{p};
   const int64_t dim = padded<T>(p.dim), dim_v = padded<T>(p.dim_v);
   const T* bias = nullptr;     // reversed, per bias head
   T* shares = nullptr;         // per piece and key block: kTile rows of dk, then kTile rows of dv
@@ -21,7 +22,7 @@ struct TilesBackward {
   struct State {
     T *queries, *grads;            // transposed panels, for scores and for the products of gradients and values
     T *query_rows, *grad_rows;     // rows, for dk and dv
-    T *keys, *values, *weights, *dscores, *dq, *lse, *delta;
+    T *keys, *values, *weights, *dscores, *slopes, *dq, *lse, *delta;
     uint32_t row_key[kTile];
     bool finite;
   };
@@ -59,6 +60,7 @@ struct TilesBackward {
       weigh(s, active, k, reversed, first, j0);
       differentiate(s, active, v, j0);
       if (own_dbias) add_dbias(s, active, ReversedBias<T>{own_dbias, p.keys}, first, j0);
+      if (map.active()) multiply_slopes(s, active);
       if (active.words && !(s.finite && finite<T>(k, keys, p.dim))) {
         accumulate_dq<Zeros::skip_in_b>(s, active, k);
         accumulate_keys<Zeros::skip_in_a>(active, s.weights, s.grad_rows, dim_v, dv);
@@ -75,7 +77,7 @@ struct TilesBackward {
   }
 
   State make_state() const {
-    const int64_t size = kTile * (4 * dim + 4 * dim_v + 2 * kTile + 2);
+    const int64_t size = kTile * (4 * dim + 4 * dim_v + 3 * kTile + 2);
     Carver<T> carve{static_cast<T*>(scratch(1, sizeof(T) * (size + 256)))};
     State s;
     s.queries = carve.take(kTile * dim);
@@ -87,6 +89,7 @@ struct TilesBackward {
     s.dq = carve.take(kTile * dim);
     s.weights = carve.take(kTile * kTile);
     s.dscores = carve.take(kTile * kTile);
+    s.slopes = carve.take(kTile * kTile);
     s.lse = carve.take(kTile);
     s.delta = carve.take(kTile);
     return s;
@@ -95,7 +98,7 @@ struct TilesBackward {
   void pack(State& s, int64_t b, int64_t h, int64_t first, int count) const {
     pack_rows<S, T>(row_of<S>(p.q, b, h, first), p.q.row, count, p.dim, T{1}, s.query_rows, dim);
     pack_rows<S, T>(row_of<S>(p.grad, b, h, first), p.grad.row, count, p.dim_v, T{1}, s.grad_rows, dim_v);
-    pack_transposed<T>(s.query_rows, dim, kTile, p.dim, static_cast<T>(p.scale * kLog2E), s.queries);
+    pack_transposed<T>(s.query_rows, dim, kTile, p.dim, score_factor<T>(p), s.queries);
     pack_transposed<T>(s.grad_rows, dim_v, kTile, p.dim_v, T{1}, s.grads);
     std::fill_n(s.dq, kTile * p.dim, T{0});
     const T* lse = static_cast<const T*>(p.lse) + (b * p.heads + h) * p.queries + first;
@@ -126,6 +129,13 @@ struct TilesBackward {
           const int j = g * kRows;
           const T* queries = s.queries + panel * p.dim * W;
           multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
+          if (map.active()) {
+            T mapped[R * W], slopes[R * W];
+            store_block<T, R>(mapped, W, block);
+            map.apply(mapped, slopes, R * W);
+            load_block<T, R>(block, mapped, W);
+            for (int r = 0; r < R; ++r) std::copy_n(slopes + r * W, W, s.slopes + (j + r) * kTile + panel * W);
+          }
 #pragma GCC unroll 16
           for (int r = 0; r < R; ++r) {
             const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;
@@ -186,6 +196,18 @@ struct TilesBackward {
           for (int i = panel * W; i < (panel + 1) * W; i += kLanes<T>) {
             T* at = const_cast<T*>(reversed.at(i0 + i, j0 + j));
             store(at, load(at) + load(s.dscores + j * kTile + i));
+          }
+      });
+  }
+
+  // From the derivatives by logits to those by products; what is zero stays zero.
+  void multiply_slopes(State& s, const Active<T>& active) const {
+    for (int panel = 0; panel < kPanels<T>; ++panel)
+      active.key_ranges(panel, [&](int from, int to) {
+        for (int j = from; j < to; ++j)
+          for (int i = panel * W; i < (panel + 1) * W; i += kLanes<T>) {
+            const Vec<T> x = load(s.dscores + j * kTile + i), slope = load(s.slopes + j * kTile + i);
+            store(s.dscores + j * kTile + i, x == 0 ? Vec<T>{} : x * slope);
           }
       });
   }

@@ -12,6 +12,7 @@ struct TilesForward {
 
   const Problem& p;
   const Dropout dropout{p.dropout, p.seed};
+  const ScoreMap<T> map{p};
   const T* bias = nullptr;  // reversed, per bias head
 
   struct State {
@@ -70,7 +71,7 @@ struct TilesForward {
 
   void pack(State& s, int64_t b, int64_t h, int64_t first, int count) const {
     const Rows<T> q = fetch<S>(p.q, b, h, first, count, p.dim, s.keys);
-    pack_transposed<T>(q.data, q.stride, count, p.dim, static_cast<T>(p.scale * kLog2E), s.queries);
+    pack_transposed<T>(q.data, q.stride, count, p.dim, score_factor<T>(p), s.queries);
     std::fill_n(s.out, kTile * p.dim_v, T{0});
     std::fill_n(s.highest, kTile, -kInf<T>);
     std::fill_n(s.total, kTile, T{0});
@@ -90,6 +91,12 @@ struct TilesForward {
         Block<T, R> block = {};
         const int j = g * kRows;
         multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
+        if (map.active()) {
+          T mapped[R * W];
+          store_block<T, R>(mapped, W, block);
+          map.apply(mapped, nullptr, R * W);
+          load_block<T, R>(block, mapped, W);
+        }
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
           const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;

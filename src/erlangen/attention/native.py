@@ -3,7 +3,10 @@
 Both compute, for query i and head h with N_i the keys it reads,
 
     lse_i = log sum_{j in N_i} exp(s_ij),   out_i = sum_{j in N_i} exp(s_ij - lse_i) m_ij v_j,
-    s_ij = scale q_i . k_j + bias[j - i + queries - 1],
+    s_ij = map(scale q_i . k_j) + bias[j - i + queries - 1],
+
+map being one of `Map`'s. `edges` also takes a bias with an entry for each edge, in order (`per_edge`), and a
+vector a, (1 or heads, dim), with which s_ij = sum_d a_d map(q_id + k_jd) + bias;
 
 m_ij being 0 or 1 / (1 - dropout), decided by (seed, batch item, head, i, j) alone, alike in both operators.
 An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
@@ -22,7 +25,10 @@ from erlangen.attention import packing
 from erlangen.errors import BackendError, ShapeError
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ARGUMENTS = "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, Tensor? seed"
+_ARGUMENTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, Tensor? seed, "
+    "Tensor? vector=None, bool per_edge=False, int map=0, float a=0.0, float b=0.0"
+)
 
 _library = torch.library.Library("erlangen", "DEF")
 
@@ -99,9 +105,15 @@ def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
 
 
-def _gradients(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dbias = q.new_empty((0,)) if bias is None else bias.new_zeros(bias.shape)
-    return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias
+def _gradients(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, vector: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    dbias, dvector = (q.new_empty((0,)) if x is None else x.new_zeros(x.shape) for x in (bias, vector))
+    return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias, dvector
+
+
+def _whole(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.detach().contiguous()
 
 
 def _unwatched(*tensors: Tensor) -> bool:
@@ -126,80 +138,98 @@ def _define(name: str) -> tuple[Any, Any]:
     _library.define(f"{name}({_ARGUMENTS}) -> (Tensor, Tensor)")
     _library.define(
         f"{name}_backward(Tensor? grad, Tensor? grad_lse, Tensor out, Tensor lse, {_ARGUMENTS})"
-        " -> (Tensor, Tensor, Tensor, Tensor)"
+        " -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
     )
     operator = getattr(torch.ops.erlangen, name).default
     gradient = getattr(torch.ops.erlangen, f"{name}_backward").default
     run_forward = getattr(packing.native, f"{name}_forward", None)
     run_backward = getattr(packing.native, f"{name}_backward", None)
 
-    def forward(q, k, v, bias, index, scale, dropout, seed):
+    def scores(vector, per_edge, map, a, b, *backward):
+        """What both passes say of scores, after everything else."""
+        if name == "edges":
+            return map, a, b, per_edge, *_capsules(*backward[:1], vector, *backward[1:])
+        if vector is not None or per_edge:
+            raise BackendError(f"erlangen::{name} takes neither a vector nor a bias of edges")
+        return map, a, b
+
+    def forward(q, k, v, bias, index, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0):
         if run_forward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
         index = packing.packed(index)
         out, lse = _outputs(q, v)
-        bias = None if bias is None else bias.detach().contiguous()
         k, v = _rows(k), _rows(v)
         run_forward(
             index.forward,
-            *_capsules(_rows(q), k, v, bias, out, lse),
+            *_capsules(_rows(q), k, v, _whole(bias), out, lse),
             *(scale, dropout, _number(seed), _threads(q, index)),
+            *(scores(_whole(vector), per_edge, map, a, b) if vector is not None or per_edge or map else ()),
         )
         return out, lse
 
-    def fake_forward(q, k, v, bias, index, scale, dropout, seed):
+    def fake_forward(q, k, v, *others):
         return _outputs(q, v)
 
-    def backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed):
+    def backward(
+        grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed,
+        vector=None, per_edge=False, map=0, a=0.0, b=0.0
+    ):  # fmt: skip
         if run_backward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
         index = packing.packed(index)
-        dq, dk, dv, dbias = _gradients(q, k, v, bias)
+        dq, dk, dv, dbias, dvector = _gradients(q, k, v, bias, vector)
         grad = torch.zeros_like(out) if grad is None else grad
         q, k, v, grad = (_gathered(x, index.degree) for x in (q, k, v, grad))
-        grad_lse = None if grad_lse is None else grad_lse.detach().contiguous()
-        bias = None if bias is None else bias.detach().contiguous()
+        bias, vector = _whole(bias), _whole(vector)
+        transposed = bias.index_select(1, index.order()) if per_edge else None
         run_backward(
             *index.backward(),
-            *_capsules(q, k, v, bias, grad, grad_lse, _rows(out), lse.detach().contiguous()),
+            *_capsules(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(lse)),
             *_capsules(dq, dk, dv, None if bias is None else dbias),
             *(scale, dropout, _number(seed), _threads(q, index)),
+            *scores(vector, per_edge, map, a, b, transposed, None if vector is None else dvector),
         )
-        return dq, dk, dv, dbias
+        return dq, dk, dv, dbias, dvector
 
-    def fake_backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed):
-        return _gradients(q, k, v, bias)
+    def fake_backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed, vector=None, *_):
+        return _gradients(q, k, v, bias, vector)
 
     def setup_context(ctx, inputs, output):
-        q, k, v, bias, *ctx.numbers = inputs
+        q, k, v, bias, index, scale, dropout, seed, vector, *ctx.map = inputs
+        ctx.numbers = (index, scale, dropout, seed)
         # The index must outlive its binding for as long as this graph may be differentiated.
         ctx.packed = packing._alive.get(ctx.numbers[0])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, *output)
+        ctx.save_for_backward(q, k, v, bias, vector, *output)
 
     def differentiate(ctx, grad, grad_lse, gradient=gradient):
         if grad is None and grad_lse is None:
-            return (None,) * 8
-        q, k, v, bias, out, lse = ctx.saved_tensors
-        dq, dk, dv, dbias = gradient(grad, grad_lse, out, lse, q, k, v, bias, *ctx.numbers)
-        return dq, dk, dv, None if bias is None else dbias, None, None, None, None
+            return (None,) * 13
+        q, k, v, bias, vector, out, lse = ctx.saved_tensors
+        dq, dk, dv, dbias, dvector = gradient(
+            grad, grad_lse, out, lse, q, k, v, bias, *ctx.numbers, vector, *ctx.map
+        )
+        dbias, dvector = None if bias is None else dbias, None if vector is None else dvector
+        return dq, dk, dv, dbias, None, None, None, None, dvector, None, None, None, None
 
-    def vmapped(info, dims, q, k, v, bias, index, scale, dropout, seed):
-        if bias is not None and dims[3] is not None:
-            raise BackendError(f"erlangen::{name}: vmap over the bias is not supported; loop over it")
+    def vmapped(info, dims, q, k, v, bias, index, scale, dropout, seed, vector=None, *map):
+        if any(dim is not None for dim in (dims[3], *dims[8:9])):
+            raise BackendError(
+                f"erlangen::{name}: vmap over the bias or vector is not supported; loop over it"
+            )
         folded = []
         for x, dim in zip((q, k, v), dims[:3], strict=True):
             batched = x.unsqueeze(0).expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
             folded.append(batched.flatten(0, 1))
-        out, lse = operator(*folded, bias, index, scale, dropout, seed)
+        out, lse = operator(*folded, bias, index, scale, dropout, seed, vector, *map)
         size = (info.batch_size, -1)
         return (out.unflatten(0, size), lse.unflatten(0, size)), (0, 0)
 
     class Direct(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, q, k, v, bias, *numbers):
-            output = forward(q, k, v, bias, *numbers)
-            setup_context(ctx, (q, k, v, bias, *numbers), output)
+        def forward(ctx, *inputs):
+            output = forward(*inputs)
+            setup_context(ctx, inputs, output)
             return output
 
         @staticmethod
@@ -207,12 +237,15 @@ def _define(name: str) -> tuple[Any, Any]:
         def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
             return differentiate(ctx, *grads, gradient=backward)
 
-    def call(q, k, v, bias, index, scale, dropout, seed):
+    def call(q, k, v, bias, index, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0):
+        inputs = (q, k, v, bias, index, scale, dropout, seed, vector, per_edge, map, a, b)
         if not _unwatched(q, k, v) or q.device.type != "cpu":
-            return operator(q, k, v, bias, index, scale, dropout, seed)
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, bias)):
-            return Direct.apply(q, k, v, bias, index, scale, dropout, seed)
-        return forward(q, k, v, bias, index, scale, dropout, seed)
+            return operator(*inputs)
+        if torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in (q, k, v, bias, vector)
+        ):
+            return Direct.apply(*inputs)
+        return forward(*inputs)
 
     _library.impl(name, forward, "CPU")
     _library.impl(f"{name}_backward", backward, "CPU")
@@ -228,7 +261,7 @@ edges, call_edges = _define("edges")
 
 
 def cast(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, per_edge: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The inputs as autocast asks, and the bias in the type scores are accumulated in; checked.
 
@@ -245,6 +278,8 @@ def cast(
         raise BackendError(f"the native kernels take float32, float64, bfloat16 and float16, not {q.dtype}")
     if bias is not None:
         places = max(0, q.size(2) + k.size(2) - 1)
+        if per_edge:
+            places = bias.size(-1)  # compared with the index by the kernel
         if bias.ndim != 2 or bias.size(0) not in (1, q.size(1)) or bias.size(1) != places:
             raise ShapeError(
                 f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {places}), "

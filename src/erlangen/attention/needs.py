@@ -49,11 +49,11 @@ def unable(backend: str, needs: Needs) -> str | None:
     """
     if backend in ("reference", "gather"):
         return None
-    if needs.map is None or needs.vector:
+    if needs.map is None or (needs.vector and backend != "edges"):
         return f"backend {backend!r} cannot compute the kernel {needs.kernel}: it is no function of a product"
-    if needs.map != "identity":
+    if needs.map != "identity" and backend not in ("tiles", "edges"):
         return f"backend {backend!r} cannot compute the kernel {needs.kernel}: a map {needs.map!r} of scores"
-    if needs.bias == "per edge" and backend != "sdpa":
+    if needs.bias == "per edge" and backend not in ("sdpa", "edges"):
         return f"backend {backend!r} takes no bias for each edge"
     if needs.bias is not None and backend == "flex":
         return f"backend {backend!r} takes no bias"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from erlangen.errors import BackendError
 
@@ -68,6 +70,7 @@ class PackedRuns:
         self.pairs = _pairs(bound)
         self.degree = self.pairs / max(1, bound.keys)
         self._transposed: Any = None
+        self._order: Tensor | None = None
 
     def backward(self) -> tuple[Any, ...]:
         """The index and the transposed index."""
@@ -76,6 +79,12 @@ class PackedRuns:
                 if self._transposed is None:
                     self._transposed = _runs(tuple(near.T for near in self._distinct), self._index)
         return (self.forward, self._transposed)
+
+    def order(self) -> Tensor:
+        """The number of each edge in the order of the transposed relation, of which there is only one."""
+        if self._order is None:
+            self._order = torch.from_numpy(np.argsort(self._distinct[0].edges()[:, 1], kind="stable"))
+        return self._order
 
 
 def _pairs(bound: Bound) -> float:

@@ -216,9 +216,15 @@ def run(
     elif backend == "flex":
         out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout)
     else:
+        options: dict[str, Any] = {"map": form.map}
+        if bias is not None:
+            options["bias"] = bias.values
+        if backend == "edges" and form.vector is not None:
+            options["vector"] = form.vector.reshape(-1, q.shape[3])
+        if backend == "edges" and bias is not None:
+            options["per_edge"] = bias.per_edge
         seed = torch.randint(2**62, ()) if dropout else None
-        values = None if bias is None else bias.values
-        out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, bias=values)
+        out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, **options)
     if shift is not None and lse is not None:
         lse = lse + shift
     return out.to(dtype) if widened else out, None, lse

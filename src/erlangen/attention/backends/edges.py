@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from erlangen.attention import native, packing
 from erlangen.attention.binding import Bound
+from erlangen.attention.kernels.form import IDENTITY, Map
 
 
 def prepare(bound: Bound, device: str) -> int:
@@ -23,12 +25,18 @@ def attend(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     bias: Tensor | None = None,
+    map: Map = IDENTITY,
+    vector: Tensor | None = None,
+    per_edge: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Attention of q (B, H, L, D) to k (B, Hkv, S, D) and v (B, Hkv, S, Dv): the output and the log-sum-exp.
 
     One pass over the runs of each query; nothing is stored per edge.
     Query head h reads key head h // (H / Hkv). `seed` decides what dropout drops. `bias` (1 or H, L + S - 1)
     adds bias[h, j - i + L - 1] to the score of query i and key j; place S - 1 is the diagonal j = i + S - L.
+    `map` is applied to scaled products before the bias is added.
+    With `per_edge` the bias has shape (1 or H, edges), in the order of the edges. With a `vector` (1 or H, D)
+    the score is sum over d of vector_d map(q_d + k_d) instead.
 
     >>> import torch
     >>> from erlangen.attention.binding import bind
@@ -39,5 +47,11 @@ def attend(
     ...     out, lse = attend(torch.zeros(1, 1, 3, 3), v, v, prepare(bound, "cpu"), scale=1.0)
     ...     assert torch.allclose(out[0, 0], torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3] * 3]))
     """
-    q, k, v, bias = native.cast(q, k, v, bias)
-    return native.call_edges(q, k, v, bias, prepared, scale, dropout, seed)
+    q, k, v, bias = native.cast(q, k, v, bias, per_edge)
+    if vector is None and not per_edge and map is IDENTITY:
+        return native.call_edges(q, k, v, bias, prepared, scale, dropout, seed)
+    if vector is not None:
+        vector = vector.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return native.call_edges(
+        q, k, v, bias, prepared, scale, dropout, seed, vector, per_edge, map.code, map.a, map.b
+    )

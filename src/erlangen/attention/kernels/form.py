@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+KINDS = ("identity", "cap", "leaky", "log")
+
 
 class Map(NamedTuple):
     """A scalar function of a score, known to the native kernels together with its derivative.
@@ -20,6 +22,11 @@ class Map(NamedTuple):
     kind: str = "identity"
     a: float = 0.0
     b: float = 0.0
+
+    @property
+    def code(self) -> int:
+        """The number of the kind in the native kernels."""
+        return KINDS.index(self.kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.kind == "cap":
