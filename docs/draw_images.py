@@ -5,7 +5,8 @@ from pathlib import Path
 from PIL import Image
 
 from erlangen.bias.hierarchy import ORDERS, hierarchy
-from erlangen.relations import Bipartite, Causal, Dilated, Full, Global, Grid, Window
+from erlangen.models.vit import with_class_token
+from erlangen.relations import Bipartite, Causal, Dilated, Full, Global, Grid, Prefix, Window
 from erlangen.show.figures import save
 from erlangen.show.hierarchy import save as save_hierarchy
 
@@ -17,11 +18,19 @@ PAPER = [
     ("masked", Causal(), Causal().on(7)),
     ("strided", Window(lookback=2), Window(lookback=2).on(7)),
 ]
+MODELS = [
+    ("BERT, ViT", Full(), Full().on(10)),
+    ("GPT", Causal(), Causal().on(10)),
+    ("Transformer, T5 (4 + 6)", Prefix(4), Prefix(4).on(10)),
+    ("ViT, strided", Window(2), with_class_token(Window(2), 9).on(10)),
+    ("ViT, 2-D window", Grid((3, 3), 1), with_class_token(Grid((3, 3), 1), 9).on(10)),
+]
 LONG = Window(lookback=256) | Causal() & (Global(keys=range(16)) | Dilated(512))
 IMAGE = Grid((4, 5), 1)
 
 PICTURES = {
     "relations": (PAPER, "One layer, four relations"),
+    "models": (MODELS, "The relations of the models"),
     "long": ([("", LONG, LONG.on(8192))], None),
     "grid": ([("", IMAGE, IMAGE.on(20))], None),
 }

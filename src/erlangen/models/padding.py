@@ -29,7 +29,10 @@ def unpadded(
     rows = (mask.detach().cpu().reshape(-1, mask.shape[-1]) != 0).numpy()
     if rows.all():
         return relation
-    return Batch([relation & _reading(row) for row in rows])
+    # Few of the rows of a batch differ: each is read, and met with the relation, once.
+    distinct, which = np.unique(rows, axis=0, return_inverse=True)
+    members = [relation & _reading(row) for row in distinct]
+    return Batch([members[index] for index in which.ravel().tolist()])
 
 
 def _reading(real: np.ndarray) -> Relation:

@@ -194,14 +194,25 @@ class Transformer(Saved):
         memory: Tensor,
         src_key_padding_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None,
-        caches: Sequence[KVCache] | None = None,
     ) -> Tensor:
-        """Logits at the target positions; with `caches`, one per layer, they continue those before."""
-        y = self._vectors(tgt, self.target, "tgt", caches[0].position if caches else 0)
+        """Logits (or vectors) at the target positions, which read the source's vectors `memory`."""
+        y = self._vectors(tgt, self.target, "tgt")
         if memory.shape[:-2] != y.shape[:-2]:
             raise ShapeError(f"memory {tuple(memory.shape)} and tgt {tuple(y.shape)} are not as many items")
         relation = unpadded(DECODER, _real(tgt_key_padding_mask), y[..., 0], "tgt_key_padding_mask")
-        cross = unpadded(CROSS, _real(src_key_padding_mask), memory[..., 0], "src_key_padding_mask")
+        return self._decode(y, memory, relation, self._cross(memory, src_key_padding_mask))
+
+    def _cross(self, memory: Tensor, src_key_padding_mask: Tensor | None) -> Bindable:
+        return unpadded(CROSS, _real(src_key_padding_mask), memory[..., 0], "src_key_padding_mask")
+
+    def _decode(
+        self,
+        y: Tensor,
+        memory: Tensor,
+        relation: Bindable,
+        cross: Bindable,
+        caches: Sequence[KVCache] | None = None,
+    ) -> Tensor:
         for layer, cache in zip(self.decoder, caches or [None] * len(self.decoder), strict=True):
             y = layer(y, relation, memory, cross, cache)
         y = self.decoder_norm(y)
@@ -227,12 +238,14 @@ class Transformer(Saved):
         self.eval()
         try:
             memory = self.encode(src, src_key_padding_mask)
+            cross = self._cross(memory, src_key_padding_mask)
             caches = [KVCache() for _ in self.decoder]
             fresh = src.new_full((*src.shape[:-1], 1), start)
             made: list[Tensor] = []
-            for _ in range(new_tokens):
+            for position in range(new_tokens):
                 done = None if end is None or not made else fresh == end
-                fresh = self.decode(fresh, memory, src_key_padding_mask, caches=caches).argmax(-1)
+                y = self._vectors(fresh, self.target, "tgt", position)
+                fresh = self._decode(y, memory, DECODER, cross, caches).argmax(-1)
                 fresh = fresh if done is None else fresh.masked_fill(done, end or 0)
                 made.append(fresh)
         finally:
