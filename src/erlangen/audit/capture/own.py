@@ -33,13 +33,13 @@ def record(
     options = {name: kwargs[name] for name in ("scale", "backend", "kernel") if name in kwargs}
     if not getattr(options.get("kernel"), "exponential", True):
         del options["kernel"]  # it may vanish at zero queries, where e^0 = 1 reads every key of the relation
-    relation = _support(args[0] if args else kwargs.get("relation"), query.shape[-2], key.shape[-2])
-    if getattr(relation, "data_dependent", False):
-        raise ValueError(f"{relation} depends on the queries, which a probe sets to zero")
+    given = args[0] if args else kwargs.get("relation")
+    relation = _support(given, query.shape[-2], key.shape[-2])
+    weighted = given if isinstance(given, WeightedRelation) else None
     batch, heads = fold(query.shape[:-2], session.batch)
     return AttendCall(
         session.frames.name(), batch, heads, query.shape[-2], key.shape[-2],
-        function, query, key, value, relation, options, fingerprints=(fingerprint(query), fingerprint(key)),
+        function, query, key, value, relation, options, weighted, fingerprints=(fingerprint(query), fingerprint(key)),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from erlangen.audit.capture.calls import (
 from erlangen.audit.capture.tape import replay
 from erlangen.audit.support import Support
 from erlangen.audit.witnesses.shapes import edge_support, items_and_heads, query_key_last
-from erlangen.relations import Batch, Full, Neighborhoods
+from erlangen.relations import Batch, Full, Neighborhoods, PerHead
 
 
 @singledispatch
@@ -71,11 +71,11 @@ def _flex(call: FlexCall) -> Support:
     shape = (call.batch, call.heads, call.queries, call.keys)
     allowed = torch.ones(shape, dtype=torch.bool, device=call.query.device)
     if call.block_mask is not None and call.block_mask.mask_mod is not None:
-        allowed = allowed & _over_all_pairs(call.block_mask.mask_mod, shape, call.query.device)
+        allowed = allowed & over_all_pairs(call.block_mask.mask_mod, shape, call.query.device)
     if call.score_mod is not None:
         zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
         score_mod = call.score_mod
-        scores = _over_all_pairs(lambda *at: score_mod(zero, *at), shape, call.query.device)
+        scores = over_all_pairs(lambda *at: score_mod(zero, *at), shape, call.query.device)
         allowed = allowed & (scores > MASKING)
     return Support.from_dense(allowed.cpu().numpy())
 
@@ -83,11 +83,27 @@ def _flex(call: FlexCall) -> Support:
 @declared.register
 def _attend(call: AttendCall) -> Support:
     relation = Full() if call.relation is None else call.relation
+    if getattr(relation, "data_dependent", False):
+        return _of_vectors(call)
     bound = relation if isinstance(relation, Neighborhoods) else relation.on(call.queries, call.keys)
     if isinstance(bound, Neighborhoods):
         return Support.same(bound, call.batch, call.heads)
     items = [item if isinstance(item, tuple) else (item,) * call.heads for item in bound]
     return Support(tuple(items) if isinstance(relation, Batch) else (tuple(bound),) * call.batch)
+
+
+def _of_vectors(call: AttendCall) -> Support:
+    """A relation that depends on the data, bound to the queries and keys of the call."""
+    q = call.query.reshape(call.batch, call.heads, *call.query.shape[-2:])
+    k = call.key.reshape(call.batch, -1, *call.key.shape[-2:])
+
+    def bound(b: int, h: int) -> Neighborhoods:
+        member = call.relation
+        member = member.members[b % len(member)] if isinstance(member, Batch) else member
+        member = member.members[h] if isinstance(member, PerHead) else member
+        return member.on(q[b, h], k[b, h * k.shape[1] // call.heads])
+
+    return Support(tuple(tuple(bound(b, h) for h in range(call.heads)) for b in range(call.batch)))
 
 
 @declared.register
@@ -114,7 +130,7 @@ def _support(allowed: torch.Tensor, call: Call, leading: tuple[int, ...]) -> Sup
     return Support.from_dense(items_and_heads(full, call).numpy())
 
 
-def _over_all_pairs(function, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+def over_all_pairs(function, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """A FlexAttention mod at every (batch item, head, query, key)."""
     for axis in reversed(range(4)):
         function = torch.vmap(function, in_dims=tuple(0 if a == axis else None for a in range(4)))

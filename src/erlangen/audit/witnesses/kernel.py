@@ -55,7 +55,7 @@ def _sdpa(call: SDPACall) -> Probe:
             query, key, value, attn_mask=mask, dropout_p=0.0, is_causal=call.is_causal, **call.options
         )
 
-    return _read(items_and_heads(_weights(run, call.value), call))
+    return _read(items_and_heads(one_hot_runs(run, call.value), call))
 
 
 @kernel.register
@@ -115,17 +115,21 @@ def _flex(call: FlexCall) -> Probe:
         )
         return out[0] if isinstance(out, tuple) else out
 
-    return _read(items_and_heads(_weights(run, call.value), call))
+    return _read(items_and_heads(one_hot_runs(run, call.value), call))
 
 
 @kernel.register
 def _attend(call: AttendCall) -> Probe:
     query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
+    if getattr(call.relation, "data_dependent", False):
+        # The keys chosen for a query stay the same when it shrinks, exactly so by a power of two; the scores
+        # come close enough to zero that no weight underflows.
+        query, key = call.query * 2.0**-24, call.key
 
     def run(value: torch.Tensor) -> torch.Tensor:
         return call.function(query, key, value, call.relation, **call.options)
 
-    return _read(items_and_heads(_weights(run, call.value), call))
+    return _read(items_and_heads(one_hot_runs(run, call.value), call))
 
 
 @kernel.register
@@ -169,7 +173,7 @@ def _copies_that_run(call: ModuleCall, base: torch.Tensor) -> int:
     return copies if torch.allclose(out, base.expand_as(out), rtol=1e-3, atol=1e-5, equal_nan=True) else 1
 
 
-def _weights(run: Any, value: torch.Tensor) -> torch.Tensor:
+def one_hot_runs(run: Any, value: torch.Tensor) -> torch.Tensor:
     """The attention weights of a call, from runs with one-hot values of the call's own shape."""
     keys, width = value.shape[-2:]
     chunks = []
