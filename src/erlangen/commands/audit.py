@@ -54,9 +54,13 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead.")] = False,
 ) -> None:
     """Parse, build, audit, print."""
+    from erlangen.errors import ParameterError
+    from erlangen.relations import HyperRelation
     from erlangen.relations.parse import parse
 
     relation: Any = None if expect is None else parse(expect)
+    if isinstance(relation, HyperRelation):
+        raise ParameterError(f"--expect takes a pairwise relation; {relation} is ternary")
     if html is not None and not html.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {html.parent}", param_hint="--html")
     report = _measured(target, n, relation)

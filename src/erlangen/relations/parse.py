@@ -10,7 +10,8 @@
     weighted   := NAME(..., number, ...) | weighted & expression
     number     := integer | decimal | Fraction(integer, integer), alone, in lists, or {integer: number}
 
-A relation's name is one of `KNOWN`, a weighted one's of `WEIGHTED`; a prefix `er.` or `erlangen.` is allowed.
+A relation's name is one of `KNOWN`, a weighted one's of `WEIGHTED`, a ternary one's of `HYPER`; a prefix `er.`
+or `erlangen.` is allowed.
 
 Python's own parser gives the tree; the walk below accepts these nodes and refuses every other one.
 """
@@ -25,12 +26,15 @@ from typing import Any
 
 from erlangen.errors import ErlangenError, ExpressionError
 from erlangen.relations.families import Batch, Family, PerHead
+from erlangen.relations.geometries import AffinePlane, Fano, FiniteGeometry, Geometry, Lines, ProjectivePlane
 from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
 from erlangen.relations.grids import Grid
 from erlangen.relations.offsets import GridOffset, Offset
+from erlangen.relations.hyper import HyperRelation, Triples
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation
+from erlangen.relations.triangles import Triangles, WindowSquared
 from erlangen.relations.weighted import ALiBi, Decay, Distance, RelativeBias, Weighted, WeightedRelation
 from erlangen.relations.windows import Dilated, Ring, Window
 
@@ -48,7 +52,13 @@ WEIGHTED: dict[str, type[WeightedRelation]] = {
 }
 """The weighted relations an expression may call; their arguments may be decimals and fractions."""
 
-_CALLED: dict[str, Any] = {**KNOWN, **WEIGHTED}
+HYPER: dict[str, Any] = {
+    known.__name__: known
+    for known in (Triples, Triangles, WindowSquared, Lines, Fano, Geometry, ProjectivePlane, AffinePlane)
+}
+"""Ternary relations, and the geometries they are made of. They combine by & | - with one another."""
+
+_CALLED: dict[str, Any] = {**KNOWN, **WEIGHTED, **HYPER}
 
 MAX_TEXT = 100_000
 """Longest text read, in characters."""
@@ -76,8 +86,8 @@ _GRAMMAR = "an expression has relations, & | ~ - @ **, .T, .reach(n), .closure()
 _ARGUMENTS = "an argument is an integer, a string, True, False, a list, a tuple or range(...)"
 
 
-def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation:
-    """The relation, family or weighted relation that `text` writes.
+def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation | HyperRelation:
+    """The relation, family, weighted or ternary relation that `text` writes.
 
     `parse(repr(r)) == r` where `repr` is not abbreviated.
 
@@ -114,7 +124,7 @@ class _Reader:
         self.relations = 0
         self.operators = 0
 
-    def read(self) -> Relation | PerHead | Batch | WeightedRelation:
+    def read(self) -> Relation | PerHead | Batch | WeightedRelation | HyperRelation:
         if not self.text:
             raise ExpressionError(
                 'an empty text is no relation; write for example "Causal() & Window(lookback=3)"'
@@ -139,7 +149,10 @@ class _Reader:
             ) from None
         except ValueError as error:  # null bytes, characters that do not encode
             raise ExpressionError(f"not an expression: {error}") from None
-        return self.expression(tree, 0)
+        value = self.expression(tree, 0)
+        if isinstance(value, FiniteGeometry):
+            raise self.error(tree, f"{value} is a geometry; its ternary relation is Lines({value})")
+        return value
 
     # ------------------------------------------------------------- expressions
 
@@ -156,7 +169,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.Invert()):
                 return self.apply(node, operator.invert, self.expression(node.operand, depth + 1))
             case ast.Attribute(attr="T") if not self.is_prefix(node.value):
-                return self.without_weights(node, self.expression(node.value, depth + 1), ".T").T
+                return self.pairwise(node, self.expression(node.value, depth + 1), ".T").T
             case ast.Call(func=ast.Attribute(attr="reach" | "closure" as name, value=target)):
                 return self.method(node, self.expression(target, depth + 1), name)
             case ast.Call():
@@ -194,14 +207,16 @@ class _Reader:
         if name == "closure":
             if node.args or node.keywords:
                 raise self.error(node, ".closure() takes nothing")
-            return self.without_weights(node, target, ".closure()").closure()
+            return self.pairwise(node, target, ".closure()").closure()
         given = [*node.args, *(k.value for k in node.keywords if k.arg == "layers")]
         if len(given) != 1 or len(node.args) + len(node.keywords) != 1:
             raise self.error(node, ".reach(layers) takes one integer")
-        self.without_weights(node, target, ".reach(n)")
+        self.pairwise(node, target, ".reach(n)")
         return target.reach(self.integer(given[0], ".reach(layers)"))
 
-    def without_weights(self, node: ast.expr, target: Any, what: str) -> Any:
+    def pairwise(self, node: ast.expr, target: Any, what: str) -> Any:
+        if isinstance(target, (HyperRelation, FiniteGeometry)):
+            raise self.error(node, f"{what} is not defined for {target}; ternary relations have & | -")
         if isinstance(target, WeightedRelation):
             raise self.error(
                 node, f"{what} is of relations; apply it to the relation inside {self.source(node)}"
