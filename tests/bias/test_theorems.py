@@ -33,6 +33,11 @@ NAMES = [
     "Row scaling is a gauge",
     "Causal ALiBi is a key-only bias",
     "T5 buckets are Toeplitz",
+    "Proposition 1 for kernels",
+    "Convolution is attention",
+    "Attention that is convolution",
+    "One softmax head is no convolution",
+    "Convolution and translations",
 ]
 AS_PRINTED = {
     *[f"Definition {k}" for k in (1, 5, 6, 7, 8, 9)],
@@ -41,6 +46,7 @@ AS_PRINTED = {
     "Row scaling is a gauge",
     "Causal ALiBi is a key-only bias",
     "T5 buckets are Toeplitz",
+    "Convolution is attention",
 }
 
 

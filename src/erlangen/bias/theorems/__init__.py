@@ -7,7 +7,16 @@ Torch is imported by the checks when they run, not by this package.
 
 from __future__ import annotations
 
-from erlangen.bias.theorems import code, definitions, equivariance, ranking, relational, weights
+from erlangen.bias.theorems import (
+    code,
+    convolution,
+    definitions,
+    equivariance,
+    kernels,
+    ranking,
+    relational,
+    weights,
+)
 from erlangen.bias.theorems.item import Finding, Item
 from erlangen.errors import ParameterError
 
@@ -15,7 +24,7 @@ __all__ = ["ITEMS", "Finding", "Item", "run"]
 
 ITEMS: dict[str, Item] = {
     item.name: item
-    for module in (definitions, relational, equivariance, ranking, code, weights)
+    for module in (definitions, relational, equivariance, ranking, code, weights, kernels, convolution)
     for item in module.ITEMS
 }
 """Every statement by its name, in the order of the paper."""
