@@ -13,8 +13,10 @@ from erlangen.audit.capture.session import Session
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.state import RandomState
 from erlangen.audit.support import Support
+from erlangen.audit.weights import Weights
 from erlangen.audit.witnesses.declared import declared
 from erlangen.audit.witnesses.kernel import Probe, kernel
+from erlangen.audit.witnesses.weights import weights
 
 
 @dataclass(eq=False)
@@ -40,6 +42,8 @@ class Measured:
     query_inputs: frozenset[str] = frozenset()
     key_inputs: frozenset[str] = frozenset()
     """The names of the inputs that the queries and the keys depend on."""
+    weights: Weights | None = None
+    """The finite biases added to the scores, where there are any."""
 
     @property
     def agree(self) -> bool | None:
@@ -72,7 +76,7 @@ class Pass:
     other_softmaxes: int = 0
 
 
-Known = dict[Any, tuple[Support | None, Probe]]
+Known = dict[Any, tuple[Support | None, Probe, Weights | None]]
 """What was measured already, by the mask, flags and shapes of a call."""
 
 
@@ -87,10 +91,11 @@ class _Collector:
         key = call.cache_key
         measured = None if key is None else self._known.get(key)
         if measured is None:
-            measured = declared(call), kernel(call)
+            probe = kernel(call)
+            measured = declared(call), probe, weights(call, probe.support.dense())
             if key is not None:
                 self._known[key] = measured
-        said, probe = measured
+        said, probe, weighed = measured
         if isinstance(call, ModuleCall) and call.replaces:
             del self.calls[-call.replaces :]
         self.calls.append(
@@ -106,6 +111,7 @@ class _Collector:
                 probe.support,
                 probe.nan_rows,
                 call.fingerprints,
+                weights=weighed,
             )
         )
 

@@ -114,6 +114,11 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]})", ""]
         lines += _table(self.groups()) if self.calls else [self.without_attention or "no attention calls"]
+        lines += [
+            f"{_name(calls)}: with weights: {first.weights}"
+            for calls, first in self.groups()
+            if first.weights is not None
+        ]
         lines.append("")
         coverage = self.coverage
         lines.append(
@@ -140,7 +145,7 @@ class Report:
         for call in self.calls:
             key = (
                 call.kind, call.api, call.measured.kernel, call.measured.declared,
-                str(call.expected), call.counterexample is None,
+                str(call.expected), call.counterexample is None, call.weights,
             )  # fmt: skip
             grouped.setdefault(key, []).append(call)
         return [(calls, calls[0]) for calls in grouped.values()]
@@ -169,6 +174,7 @@ def _call_json(call: CallVerdict) -> dict[str, Any]:
         "agree": call.agree,
         "expected": None if call.expected is None else str(call.expected),
         "counterexample": None if call.counterexample is None else call.counterexample.to_json(),
+        **({} if call.weights is None else {"weights": call.weights.to_json()}),
     }
 
 
@@ -183,6 +189,12 @@ def _flow_json(verdict: FlowVerdict) -> dict[str, Any]:
         if outside is None
         else [edge for part in outside for edge in part.edges()[:16].tolist()],
     }
+
+
+def _name(calls: list[CallVerdict]) -> str:
+    """The module of a call, or the first and the last of several."""
+    name = calls[0].module or "(model)"
+    return name if len(calls) == 1 else f"{name} .. {calls[-1].module} ({len(calls)} calls)"
 
 
 def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
@@ -200,9 +212,7 @@ def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
     )
     rows: list[tuple[str, ...]] = [head]
     for calls, first in groups:
-        name = first.module or "(model)"
-        if len(calls) > 1:
-            name = f"{name} .. {calls[-1].module} ({len(calls)} calls)"
+        name = _name(calls)
         expected = "-" if first.expected is None else str(first.expected)
         expected += "" if first.counterexample is None else "  VIOLATED"
         rows.append(

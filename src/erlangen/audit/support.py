@@ -75,6 +75,11 @@ class Support:
             result = result | bound
         return result
 
+    def dense(self) -> np.ndarray:
+        """The masks of all items and heads, shape (batch, heads, queries, keys)."""
+        masks = {bound: bound.dense() for bound in self.unique}
+        return np.stack([np.stack([masks[bound] for bound in item]) for item in self.items])
+
     def difference(self, other: Support) -> tuple[int, int, int, int, bool] | None:
         """The first edge where two supports differ: (item, head, query, key, whether self has it)."""
         for b, (mine, theirs) in enumerate(zip(self.items, other.items, strict=True)):

@@ -137,6 +137,8 @@ def differences(verdict: CallVerdict) -> list[str]:
             f"{name}{where}: item {b}, head {h}: edge ({i}, {j}) is {'not ' if has else ''}declared, but "
             f"{'is' if has else 'is not'} computed"
         )
+    if call.weights is not None and call.weights.applied is False:
+        found.append(f"{name}{where}: the finite bias that reached the call is not what its kernel adds")
     return found
 
 

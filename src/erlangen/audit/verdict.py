@@ -38,7 +38,18 @@ class CallVerdict:
     counterexample: Counterexample | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("module", "api", "kind", "queries", "keys", "heads", "batch", "agree", "index"):
+        if name in (
+            "module",
+            "api",
+            "kind",
+            "queries",
+            "keys",
+            "heads",
+            "batch",
+            "agree",
+            "index",
+            "weights",
+        ):
             return getattr(self.measured, name)
         raise AttributeError(name)
 
@@ -68,9 +79,16 @@ class CallVerdict:
 
     @cached_property
     def symmetry(self) -> str | None:
-        """The name of the kernel relation's symmetry group, where all heads agree on one."""
-        names = {str(_classified(bound).symmetry) for bound in self._judged if bound.queries == bound.keys}
-        return names.pop() if len(names) == 1 else None
+        """The name of the kernel relation's symmetry group, where all heads agree on one.
+
+        Weights can only break symmetries, so with weights it is a bound: "within S5, order 120".
+        """
+        groups = {str(group): group for bound in self._judged if bound.queries == bound.keys
+                  if (group := _classified(bound).symmetry) is not None}  # fmt: skip
+        if len(groups) != 1:
+            return None
+        [(name, group)] = groups.items()
+        return name if self.measured.weights is None or group.trivial else f"within {name}"
 
     @property
     def _judged(self) -> tuple[Neighborhoods, ...]:

@@ -121,6 +121,8 @@ class AttendCall(Call):
     value: torch.Tensor
     relation: Any
     options: dict[str, Any]
+    weighted: Any = None
+    """The weighted relation whose support `relation` is, if it has weights."""
 
     api = "attend"
 

@@ -39,7 +39,8 @@ def record(
     batch, heads = fold(query.shape[:-2], session.batch)
     return AttendCall(
         session.frames.name(), batch, heads, query.shape[-2], key.shape[-2],
-        function, query, key, value, relation, options, weighted, fingerprints=(fingerprint(query), fingerprint(key)),
+        function, query, key, value, relation, options, weighted,
+        fingerprints=(fingerprint(query), fingerprint(key)),
     )  # fmt: skip
 
 

@@ -345,10 +345,11 @@ def _keeps_a_head(index: Any, out: torch.Tensor, parent: Node) -> bool:
 # --------------------------------------------------------------------------- replay
 
 
-def replay(node: Node, memory: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
+def replay(node: Node, memory: dict[int, torch.Tensor] | None = None, *, level: bool = True) -> torch.Tensor:
     """The value of a node if all scores had been zero: same steps, same masks, dropout off.
 
-    Finite biases above `MASKING` are taken as zero, so that no edge is lost to underflow.
+    Finite biases above `MASKING` are taken as zero, so that no edge is lost to underflow; without `level`
+    they are kept, and the value tells the weights.
     """
     memory = {} if memory is None else memory
     if id(node) in memory:
@@ -356,14 +357,14 @@ def replay(node: Node, memory: dict[int, torch.Tensor] | None = None) -> torch.T
     if node.function is None:
         value = torch.zeros(node.shape, dtype=node.dtype, device=node.device)
         for bias in node.arguments[0]:
-            value = value + leveled(bias)
+            value = value + (leveled(bias) if level else bias)
     else:
-        args, kwargs = (_materialize(part, memory) for part in node.arguments)
+        args, kwargs = (_materialize(part, memory, level) for part in node.arguments)
         name = name_of(node.function)
         if name in ("dropout", "alpha_dropout", "dropout1d"):
             value = args[0]
         else:
-            if name in ADDING and not node.weights:
+            if level and name in ADDING and not node.weights:
                 recorded = (*node.arguments[0], *node.arguments[1].values())
                 subtracts = name in ("sub", "subtract", "isub") and isinstance(recorded[0], Ref)
                 args, kwargs = (_level(part, recorded, -1 if subtracts else 1) for part in (args, kwargs))
@@ -387,11 +388,11 @@ def _level(arguments: Any, recorded: tuple[Any, ...], sign: int) -> Any:
     return tuple(leveled(value, sign) if id(value) in plain else value for value in arguments)
 
 
-def _materialize(value: Any, memory: dict[int, torch.Tensor]) -> Any:
+def _materialize(value: Any, memory: dict[int, torch.Tensor], level: bool) -> Any:
     if isinstance(value, Ref):
-        return replay(value.node, memory)
+        return replay(value.node, memory, level=level)
     if type(value) in (tuple, list):
-        return type(value)(_materialize(part, memory) for part in value)
+        return type(value)(_materialize(part, memory, level) for part in value)
     if isinstance(value, dict):
-        return {key: _materialize(part, memory) for key, part in value.items()}
+        return {key: _materialize(part, memory, level) for key, part in value.items()}
     return value

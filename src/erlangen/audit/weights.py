@@ -1,0 +1,171 @@
+"""Finite biases as weights: what they are, up to the gauge that a softmax does not see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+CLOSE = 2e-3
+"""Biases this close, relative to the largest, count as equal: models compute them in half precision, too."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The log-weights that a call adds to its scores, per head and up to a constant in every row.
+
+    `form` is the first that fits: `ALiBi` (-slope |i - j|), `Toeplitz` (a function of j - i), `by key` (a
+    function of the key alone) or `by pair`. `slopes` has one number for each head. `low` is the lowest
+    log-weight, where the largest of each row is 0.
+    """
+
+    form: str
+    heads: int
+    low: float
+    slopes: tuple[float, ...] | None = None
+    same_items: bool = True
+    """Whether all batch items have the same weights."""
+    applied: bool | None = None
+    """Whether the kernel, run again, gives these weights; None where it was not run with them."""
+
+    def __str__(self) -> str:
+        told = {
+            "ALiBi": "Toeplitz, ALiBi",
+            "Toeplitz": "Toeplitz: by j - i",
+            "by key": "by the key alone",
+            "by pair": "a finite bias by pair, not constant",
+        }[self.form]
+        if self.slopes is not None:
+            told += f" with slopes {', '.join(f'{slope:.4g}' for slope in self.slopes)}"
+        else:
+            told += f", log-weights down to {self.low:.4g}"
+        if not self.same_items:
+            told += ", another in each batch item"
+        return told + (", NOT APPLIED by the kernel" if self.applied is False else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "form": self.form,
+            "slopes": None if self.slopes is None else list(self.slopes),
+            "lowest_log_weight": self.low,
+            "same_items": self.same_items,
+            "applied": self.applied,
+            "text": str(self),
+        }
+
+
+def weights_of(bias: np.ndarray, read: np.ndarray, alpha: np.ndarray | None = None) -> Weights | None:
+    """The weights of a call, or None where its bias is the same for all keys of every row: no weights.
+
+    `bias` and `read` have shape (batch, heads, queries, keys); `alpha` are the attention weights that the
+    kernel gives at equal scores.
+
+    >>> i, j = np.indices((4, 4))
+    >>> causal = np.broadcast_to(j <= i, (1, 2, 4, 4))
+    >>> by_key = np.stack([0.5 * j, 0.25 * j])[None]
+    >>> print(weights_of(by_key, causal))
+    Toeplitz, ALiBi with slopes 0.5, 0.25
+    >>> print(weights_of(np.broadcast_to(7.0 * i, (1, 2, 4, 4)), causal))
+    None
+    """
+    bias = np.where(read, bias, -np.inf).astype(np.float64)
+    largest = bias.max(axis=-1, keepdims=True, initial=-np.inf)
+    logs = np.where(read, bias - np.where(np.isfinite(largest), largest, 0), 0.0)
+    scale = float(-logs.min(initial=0.0))
+    # Less than rounding of the bias itself is no weight.
+    if scale <= CLOSE * max(1.0, float(np.abs(np.where(read, bias, 0)).max(initial=0.0))) / 10:
+        return None
+    tolerance = CLOSE * scale
+    same = bool((np.abs(logs - logs[:1]) <= tolerance).all()) and bool((read == read[:1]).all())
+    items = range(1) if same else range(len(logs))
+    forms = [_form(logs[b, h], read[b, h], tolerance) for b in items for h in range(logs.shape[1])]
+    order = ("ALiBi", "Toeplitz", "by key", "by pair")
+    form = max((name for name, _ in forms), key=order.index)
+    slopes = None
+    if form == "ALiBi" and same:
+        slopes = tuple(slope for _, slope in forms if slope is not None)
+    applied = None if alpha is None else _agrees(logs, read, alpha)
+    return Weights(form, logs.shape[1], -scale, slopes, same, applied)
+
+
+def _form(logs: np.ndarray, read: np.ndarray, tolerance: float) -> tuple[str, float | None]:
+    """What one head's log-weights are, and their slope if they fall linearly with the distance."""
+    queries, keys = logs.shape
+    i, j = np.nonzero(read)
+    if i.size == 0:
+        return "ALiBi", 0.0  # nothing is read: any slope fits
+    offset = j - (i + keys - queries)
+    values = logs[i, j]
+    for gauge in _gauges(logs, read):
+        free = values - gauge[i]
+        by_offset = _function_of(offset - offset.min(), free, tolerance)
+        if by_offset is not None:
+            at = np.unique(offset)
+            level = by_offset[at - offset.min()]
+            return _linear(at, level, tolerance)
+    by_key = _row_plus_key(logs, read, tolerance)
+    return ("by key" if by_key else "by pair"), None
+
+
+def _gauges(logs: np.ndarray, read: np.ndarray) -> list[np.ndarray]:
+    """Constants per row that may be subtracted: none, and what the row adds to the query's own position."""
+    queries, keys = logs.shape
+    own = np.arange(queries) + keys - queries
+    found = [np.zeros(queries)]
+    if keys >= queries and read[np.arange(queries), own].all():
+        found.append(logs[np.arange(queries), own])
+    return found
+
+
+def _function_of(place: np.ndarray, values: np.ndarray, tolerance: float) -> np.ndarray | None:
+    """The value at each place, if equal places have equal values."""
+    low, high = np.full(place.max() + 1, np.inf), np.full(place.max() + 1, -np.inf)
+    np.minimum.at(low, place, values)
+    np.maximum.at(high, place, values)
+    seen = high >= low
+    if (high[seen] - low[seen] > tolerance).any():
+        return None
+    return np.where(seen, (low + high) / 2, 0.0)
+
+
+def _linear(offsets: np.ndarray, level: np.ndarray, tolerance: float) -> tuple[str, float | None]:
+    """ALiBi when the level is a constant minus slope times |offset|."""
+    distance = np.abs(offsets).astype(np.float64)
+    spread = distance - distance.mean()
+    if not (spread**2).sum():
+        return "Toeplitz", None
+    slope = -float((spread * (level - level.mean())).sum() / (spread**2).sum())
+    rest = level + slope * distance
+    return ("ALiBi", slope) if np.ptp(rest) <= 2 * tolerance else ("Toeplitz", None)
+
+
+def _row_plus_key(logs: np.ndarray, read: np.ndarray, tolerance: float) -> bool:
+    """Whether each log-weight is a number of its row plus a number of its key.
+
+    Rows that read a common key fix each other's numbers; a walk over them fixes all, then each is checked.
+    """
+    row, key = np.full(logs.shape[0], np.nan), np.full(logs.shape[1], np.nan)
+    for start in range(len(row)):
+        waiting = [start] if np.isnan(row[start]) else []
+        row[start] = 0.0 if waiting else row[start]
+        while waiting:
+            i = waiting.pop()
+            fresh = read[i] & np.isnan(key)
+            key[fresh] = logs[i, fresh] - row[i]
+            for k in np.flatnonzero(np.isnan(row) & read[:, fresh].any(axis=1)).tolist():
+                j = int(np.flatnonzero(read[k] & fresh)[0])
+                row[k] = logs[k, j] - key[j]
+                waiting.append(k)
+    difference = np.abs(logs - row[:, None] - np.nan_to_num(key)[None, :])
+    return bool((difference[read] <= 2 * tolerance).all())
+
+
+def _agrees(logs: np.ndarray, read: np.ndarray, alpha: np.ndarray) -> bool:
+    """Whether the kernel's weights at equal scores are the softmax of the log-weights."""
+    power = np.where(read, np.exp(logs), 0.0)
+    total = power.sum(axis=-1, keepdims=True)
+    expected = np.divide(power, total, out=np.zeros_like(power), where=total > 0)
+    filled = read.any(axis=-1, keepdims=True)
+    return bool((np.abs(np.where(filled, alpha - expected, 0.0)) <= 1e-2).all())
