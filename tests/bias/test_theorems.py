@@ -38,6 +38,9 @@ NAMES = [
     "Attention that is convolution",
     "One softmax head is no convolution",
     "Convolution and translations",
+    "Fano plane",
+    "group A4",
+    "additive logits on pairs",
 ]
 AS_PRINTED = {
     *[f"Definition {k}" for k in (1, 5, 6, 7, 8, 9)],
@@ -47,6 +50,7 @@ AS_PRINTED = {
     "Causal ALiBi is a key-only bias",
     "T5 buckets are Toeplitz",
     "Convolution is attention",
+    "Fano plane",
 }
 
 

@@ -12,6 +12,7 @@ from erlangen.bias.theorems import (
     convolution,
     definitions,
     equivariance,
+    higher_order,
     kernels,
     ranking,
     relational,
@@ -24,7 +25,17 @@ __all__ = ["ITEMS", "Finding", "Item", "run"]
 
 ITEMS: dict[str, Item] = {
     item.name: item
-    for module in (definitions, relational, equivariance, ranking, code, weights, kernels, convolution)
+    for module in (
+        definitions,
+        relational,
+        equivariance,
+        ranking,
+        code,
+        weights,
+        kernels,
+        convolution,
+        higher_order,
+    )
     for item in module.ITEMS
 }
 """Every statement by its name, in the order of the paper."""
