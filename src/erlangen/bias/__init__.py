@@ -4,6 +4,17 @@ from erlangen.bias import theorems
 from erlangen.bias.certificates import Certificate
 from erlangen.bias.classify import Bias, FamilyGroup, classify
 from erlangen.bias.hierarchy import Hierarchy, hierarchy
+from erlangen.bias.ternary import TernaryBias
 from erlangen.bias.verify import verify
 
-__all__ = ["Bias", "Certificate", "FamilyGroup", "Hierarchy", "classify", "hierarchy", "theorems", "verify"]
+__all__ = [
+    "Bias",
+    "Certificate",
+    "FamilyGroup",
+    "Hierarchy",
+    "TernaryBias",
+    "classify",
+    "hierarchy",
+    "theorems",
+    "verify",
+]

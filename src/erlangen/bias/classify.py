@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from erlangen.bias.kinds import KINDS
 from erlangen.bias.laws import always
 from erlangen.bias.properties import PROPERTIES
 from erlangen.bias.table1 import Row, row
+from erlangen.bias.ternary import TernaryBias, classify_ternary
 from erlangen.bias.verify import MAX_SEARCH
 from erlangen.bias.weights import Weights, support_of, with_weights
 from erlangen.errors import ParameterError, SizeError
@@ -19,6 +20,7 @@ from erlangen.relations import (
     Causal,
     Empty,
     Full,
+    HyperRelation,
     Identity,
     Neighborhoods,
     Relation,
@@ -134,7 +136,13 @@ class Bias:
         }
 
 
-def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = None) -> Bias:
+@overload
+def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = None) -> Bias: ...
+@overload
+def classify(relation: HyperRelation, n: Any = None) -> TernaryBias: ...
+def classify(
+    relation: Relation | Neighborhoods | WeightedRelation | HyperRelation, n: Any = None
+) -> Bias | TernaryBias:
     """Classify a relation by what it *is* on n positions, not by how it was written.
 
     Without n: relations with a size of their own (`Bipartite`, `Documents`, `FromMask`, ...) are classified
@@ -142,6 +150,7 @@ def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = Non
     for any other relation only what holds at every size by law is answered, and the rest is None. A
     data-dependent relation is `graph`; give its vectors, shape (length, dim), as n to decide the properties
     of one instance. A weighted relation is classified by its support; its symmetry is that of the weights.
+    A ternary relation has no kind of Table 1: it gets a `TernaryBias`, with the verdict on its shadow.
 
     >>> from erlangen.relations import Causal, Window
     >>> bias = classify(Window(lookback=8), 8)
@@ -159,6 +168,8 @@ def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = Non
         if n is not None and n != relation.queries:
             raise SizeError(f"{relation!r} is bound already; leave n out (it was {n!r})")
         return _at(relation, repr(relation), relation)
+    if isinstance(relation, HyperRelation):
+        return classify_ternary(relation, n)
     if isinstance(relation, WeightedRelation):
         own = relation.own_sizes
         size = own[0] if n is None and own is not None and own[0] == own[1] else n

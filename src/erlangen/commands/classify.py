@@ -48,6 +48,8 @@ def classify(
 ) -> None:
     """Parse or read, classify, print."""
     from erlangen.bias import classify as decide
+    from erlangen.bias.ternary import TernaryBias
+    from erlangen.commands import ternary
 
     relation = relation_of(expression, file, n)
     if n is None and (expression is None or is_file(expression)) and hasattr(relation, "nodes"):
@@ -57,6 +59,8 @@ def classify(
         import json
 
         typer.echo(json.dumps(bias.as_dict()))
+    elif isinstance(bias, TernaryBias):
+        ternary.print_verdict(bias)
     else:
         print_bias(bias)
 

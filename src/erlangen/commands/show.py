@@ -11,7 +11,7 @@ import typer
 
 from erlangen.commands.errors import reports_errors
 from erlangen.errors import ParameterError
-from erlangen.relations import Relation, WeightedRelation
+from erlangen.relations import HyperRelation, Relation, WeightedRelation
 from erlangen.relations.parse import parse
 from erlangen.show.binding import Bound, bind_all
 from erlangen.show.matrix import charset, draw
@@ -29,6 +29,7 @@ Examples:
   erlangen show "Bipartite(encoder=3, decoder=4)" --out figure2.png
   erlangen show "PerHead([Window(lookback=3), Dilated(4)]) & Causal()" --n 16 --out heads.svg
   erlangen show "Causal()" --n 1 --keys 8 --json
+  erlangen show "Fano()"
   erlangen show "ALiBi(slopes=[0.5, 0.25]) & Window(lookback=9)" --n 16
 """
 
@@ -63,6 +64,11 @@ def show(
     if out is not None:
         check_picture(out)
     relation = parse(expression)
+    if isinstance(relation, HyperRelation):
+        from erlangen.commands import ternary
+
+        ternary.show(relation, n, keys, out, as_json=as_json)
+        return
     if isinstance(relation, WeightedRelation):
         show_weighted(relation, n, keys, out, as_json=as_json)
         return

@@ -10,8 +10,8 @@
     weighted   := NAME(..., number, ...) | weighted & expression
     number     := integer | decimal | Fraction(integer, integer), alone, in lists, or {integer: number}
 
-A relation's name is one of `KNOWN`, a weighted one's of `WEIGHTED`, a ternary one's of `HYPER`; a prefix `er.`
-or `erlangen.` is allowed.
+A relation's name is one of `KNOWN`, a weighted one's of `WEIGHTED`, a ternary one's of `HYPER`; a prefix
+`er.` or `erlangen.` is allowed.
 
 Python's own parser gives the tree; the walk below accepts these nodes and refuses every other one.
 """
@@ -29,8 +29,8 @@ from erlangen.relations.families import Batch, Family, PerHead
 from erlangen.relations.geometries import AffinePlane, Fano, FiniteGeometry, Geometry, Lines, ProjectivePlane
 from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
 from erlangen.relations.grids import Grid
-from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.hyper import HyperRelation, Triples
+from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
 from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation

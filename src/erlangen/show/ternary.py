@@ -77,7 +77,7 @@ def text(relation: HyperRelation, bound: Triples, width: int = 80, characters: C
 
 
 def save(relation: HyperRelation, bound: Triples, path: Path) -> None:
-    """Draw how many pairs of T_i contain j, and the triples as triangles on a circle, into a PNG or SVG file."""
+    """Draw how many pairs of T_i contain j, and the triples as triangles, into a PNG or SVG file."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -97,7 +97,7 @@ def save(relation: HyperRelation, bound: Triples, path: Path) -> None:
 
 
 def _counts(axes: Any, bound: Triples) -> None:
-    """Cell (i, j): how many pairs that query i reads contain key j; blocks of positions where there are many."""
+    """Cell (i, j): how many pairs of T_i contain key j; blocks where there are many positions."""
     from matplotlib.ticker import MaxNLocator
 
     from erlangen.show.style import DENSITY, INK
