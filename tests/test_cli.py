@@ -140,7 +140,7 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch):
         for line in run("show", "--help").stdout.splitlines()
         if line.startswith("    erlangen show")
     ]
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         assert run(*shlex.split(example)[1:]).exit_code == 0, example
 
