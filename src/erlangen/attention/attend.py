@@ -11,11 +11,10 @@ from torch import Tensor
 
 from erlangen.attention.biases import bias_of, support
 from erlangen.attention.binding import Bound, bind
-from erlangen.attention.kernels import Kernel, SoftmaxDot
-from erlangen.attention.kernels.form import Form, Product
+from erlangen.attention.kernels import Kernel
 from erlangen.attention.kernels.softmax import absorb
 from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
-from erlangen.attention.plan import choose, prepare, run, run_kernel
+from erlangen.attention.plan import choose, prepare, run
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import ParameterError
 from erlangen.relations import Bindable, Full, Neighborhoods
@@ -76,7 +75,6 @@ def attend(
     )
     if kernel is None:
         scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
-        product = Product(q4, k4, Form(scale))
         needs = PLAIN if weighted is None else Needs(bias=bias_kind(weighted))
     else:
         if not isinstance(kernel, Kernel):
@@ -84,24 +82,20 @@ def attend(
         if scale is not None:
             raise ParameterError(f"scale={scale} is that of the default kernel; give it to {kernel!r}")
         kernel.check(heads, q4.shape[3])
-        product = kernel.product(q4, k4)
-        needs = needs_of(kernel, product, weighted)
+        needs = needs_of(kernel, q4.shape[3], weighted, dropout)
         if return_lse and not kernel.positive:
             raise ParameterError(f"{kernel!r} is not positive: its sums have no logarithm to return")
-    asked = (batch, heads, queries, keys, str(q.device), backend)
-    asked = (*asked, return_weights, return_lse or (kernel is not None and kernel.sink is not None), needs)
+    needs_lse = return_lse or (kernel is not None and kernel.sink is not None)
+    asked = (batch, heads, queries, keys, str(q.device), backend, return_weights, needs_lse)
     if torch.compiler.is_compiling():
-        chosen, prepared = _decide_once(reads, *asked)
+        chosen, prepared = _decide_once(reads, *asked, *needs)
         bound = None
     else:
-        chosen, prepared, bound = _decide(reads, *asked, vectors=(q4, k4))
+        chosen, prepared, bound = _decide(reads, *asked, needs, vectors=(q4, k4))
     bias = None if weighted is None else bias_of(weighted, bound, queries, keys, q4)
-    if chosen in ("reference", "gather"):
-        kernel = SoftmaxDot(scale) if kernel is None else kernel
-        out, weights, lse = run_kernel(chosen, q4, k4, v4, prepared, kernel, bias=bias, dropout=dropout)
-    else:
-        assert product is not None  # or `choose` had refused
-        out, weights, lse = run(chosen, product, v4, prepared, bias=bias, dropout=dropout)
+    out, weights, lse = run(
+        chosen, q4, k4, v4, prepared, kernel=kernel, scale=scale, bias=bias, dropout=dropout
+    )
     del bound  # a native index lives as long as its binding
     if kernel is not None and kernel.sink is not None:
         out, weights, lse = absorb(kernel.sink, out, weights, lse)
@@ -138,8 +132,10 @@ _kept: list[Bound] = []
 
 
 @torch.compiler.assume_constant_result
-def _decide_once(*arguments: Any) -> tuple[str, Any]:
+def _decide_once(relation: Any, *asked: Any) -> tuple[str, Any]:
     """Under `torch.compile` the backend and its indices are settled while tracing, and kept for the graph."""
-    chosen, prepared, bound = _decide(*arguments)
+    split = -len(Needs._fields)  # the compiler passes plain values
+    needs: Any = Needs._make(asked[split:])
+    chosen, prepared, bound = _decide(relation, *asked[:split], needs=needs)
     _kept.append(bound)
     return chosen, prepared

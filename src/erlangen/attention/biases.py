@@ -49,7 +49,10 @@ def support(relation: Any) -> tuple[Any, Any]:
 
 def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tensor) -> Bias:
     """The bias of a weighted relation for one call; formed anew at each call, so that gradients reach it."""
-    if weighted.structured:
+    if torch.compiler.is_compiling():
+        values = (_learned if _is_learned(weighted, queries, keys) else _constant)(weighted, queries, keys)
+        places = values.shape[1]
+    elif weighted.structured:
         values, places = weighted.toeplitz(queries, keys), max(0, queries + keys - 1)
     else:
         if bound is None or len(bound.distinct) != 1:
@@ -66,3 +69,22 @@ def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tens
         )
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     return Bias(values.to(q.device, wide), not weighted.structured)
+
+
+def _values(weighted: Any, queries: int, keys: int) -> Tensor:
+    if weighted.structured:
+        values = weighted.toeplitz(queries, keys)
+    else:
+        values = weighted.per_edge(weighted.support.on(queries, keys))
+    return torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+
+
+# Weighted relations index their tables by NumPy, which a compiler cannot follow. Numbers are constants of the
+# graph; a learned table is read outside of it.
+_constant: Any = torch.compiler.assume_constant_result(_values)
+_learned: Any = torch.compiler.disable(_values)
+
+
+@torch.compiler.assume_constant_result
+def _is_learned(weighted: Any, queries: int, keys: int) -> bool:
+    return _values(weighted, queries, keys).requires_grad

@@ -14,6 +14,7 @@ An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import torch
@@ -181,7 +182,9 @@ def _define(name: str) -> tuple[Any, Any]:
         grad = torch.zeros_like(out) if grad is None else grad
         q, k, v, grad = (_gathered(x, index.degree) for x in (q, k, v, grad))
         bias, vector = _whole(bias), _whole(vector)
-        transposed = bias.index_select(1, index.order()) if per_edge else None
+        transposed = None
+        if per_edge and bias is not None:
+            transposed = bias.index_select(1, typing.cast(packing.PackedRuns, index).order())
         run_backward(
             *index.backward(),
             *_capsules(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(lse)),

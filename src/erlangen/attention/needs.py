@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from erlangen.attention.kernels import Kernel
-from erlangen.attention.kernels.form import Product
+from erlangen.attention.kernels import Kernel, Linear
 
 
 class Needs(NamedTuple):
@@ -17,6 +16,8 @@ class Needs(NamedTuple):
     vector: bool = False
     bias: str | None = None
     """"toeplitz", "per edge" or None."""
+    linear: bool = False
+    """Whether sums over keys can be shared: the kernel `Linear`, without bias and dropout."""
 
     @property
     def plain(self) -> bool:
@@ -27,13 +28,14 @@ class Needs(NamedTuple):
 PLAIN = Needs()
 
 
-def needs_of(kernel: Kernel, product: Product | None, weighted: Any) -> Needs:
-    """What a kernel (with its native form) and a weighted relation (or None) ask for."""
+def needs_of(kernel: Kernel, dim: int, weighted: Any, dropout: float = 0.0) -> Needs:
+    """What a kernel and a weighted relation (or None) ask for."""
     bias = None if weighted is None else bias_kind(weighted)
-    name = type(kernel).__name__
-    if product is None:
-        return Needs(name, None, False, bias)
-    return Needs(name, product.form.map.kind, product.form.vector is not None, bias)
+    name, form = type(kernel).__name__, kernel.form(dim)
+    linear = isinstance(kernel, Linear) and bias is None and not dropout
+    if form is None:
+        return Needs(name, None, False, bias, linear)
+    return Needs(name, form.map.kind, form.vector is not None, bias, linear)
 
 
 def bias_kind(weighted: Any) -> str:
@@ -45,16 +47,20 @@ def unable(backend: str, needs: Needs) -> str | None:
     """Why a backend cannot compute this, or None if it can.
 
     >>> unable("sdpa", Needs(map="cap"))
-    "backend 'sdpa' cannot compute the kernel SoftmaxDot: a map 'cap' of scores"
+    "backend 'sdpa' does not have the kernel SoftmaxDot with a map (cap) of scores"
     """
     if backend in ("reference", "gather"):
         return None
+    if backend == "linear":
+        return (
+            None if needs.linear else "backend 'linear' computes the kernel Linear, without bias and dropout"
+        )
     if needs.map is None or (needs.vector and backend != "edges"):
-        return f"backend {backend!r} cannot compute the kernel {needs.kernel}: it is no function of a product"
-    if needs.map != "identity" and backend not in ("tiles", "edges"):
-        return f"backend {backend!r} cannot compute the kernel {needs.kernel}: a map {needs.map!r} of scores"
+        return f"backend {backend!r} does not have the kernel {needs.kernel}"
+    if needs.map != "identity" and backend == "sdpa":
+        return (
+            f"backend {backend!r} does not have the kernel {needs.kernel} with a map ({needs.map}) of scores"
+        )
     if needs.bias == "per edge" and backend not in ("sdpa", "edges"):
         return f"backend {backend!r} takes no bias for each edge"
-    if needs.bias is not None and backend == "flex":
-        return f"backend {backend!r} takes no bias"
     return None

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from erlangen.attention import native
-from erlangen.attention.backends import edges, gather, reference, sdpa, tiles
+from erlangen.attention.backends import edges, gather, linear, reference, sdpa, tiles
 from erlangen.attention.biases import Bias, support
 from erlangen.attention.binding import Bound, bind
-from erlangen.attention.kernels import Kernel, SoftmaxDot
-from erlangen.attention.kernels.form import Product
+from erlangen.attention.kernels import Kernel, Linear, SoftmaxDot
+from erlangen.attention.kernels.form import Form
 from erlangen.attention.needs import PLAIN, Needs, needs_of, unable
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
 from erlangen.relations import Bindable, Neighborhoods
 
-BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex", "gather")
+BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex", "gather", "linear")
 
 # The cost of the native kernels in units of one edge of the `edges` backend (measured, float32, AVX2): a tile
 # costs a little to visit and then by the 8 x 16 pieces in which anything is related.
@@ -59,10 +60,17 @@ def plan(
     ===========================================  ===========  ===============================================
     names a backend                              that one     asked for by name; never another
     asks for the weights                         `reference`  only the dense oracle forms them
+    `Linear`, relation full or square causal,    `linear`     sums over keys are shared: O(n dim^2)
+    without bias and dropout
+    kernel of one's own, or a signed one         `gather`     edge by edge through PyTorch, on any device
     tensors on a CPU, extension built:
+      `Additive(vector)`, or a bias per edge     `edges`      tiles do not have these
       fewer than 8 queries (decoding)            `edges`      too few to fill a tile
       pairs lie close together in 64 x 64 tiles  `tiles`      cheaper by the cost model than edge by edge
       pairs lie scattered                        `edges`      cheaper by the cost model than tile by tile
+    kernel that is no scaled product, or a       `gather`     edge by edge through PyTorch, on any device
+    bias and the log-sum-exp (or a sink)
+    a weighted relation                          `sdpa`       its bias is added to a dense mask
     asks for the log-sum-exp, not on CUDA        `reference`  SDPA does not return it
     relation is full or square causal            `sdpa`       exact there without a mask
     tensors on CUDA                              `flex`       FlexAttention skips the empty blocks
@@ -86,7 +94,7 @@ def plan(
     needs = PLAIN
     if kernel is not None or weighted is not None:
         kernel = SoftmaxDot() if kernel is None else kernel
-        needs = needs_of(kernel, kernel.product(q, k), weighted)
+        needs = needs_of(kernel, q.shape[3], weighted)
         lse = lse or kernel.sink is not None
     bound = bind(
         relation, batch=q.shape[0], heads=q.shape[1], queries=q.shape[2], keys=k.shape[2], vectors=(q, k)
@@ -105,13 +113,17 @@ def choose(
     """The decision table of `plan`: a backend that computes this exactly, and the reason."""
     if backend is not None:
         _refuse(backend, device.partition(":")[0], weights, lse, needs)
+        if backend == "linear" and not (bound.is_full or bound.is_causal):
+            raise BackendError("backend 'linear' takes the full and the causal relation; use 'edges'")
         return backend, "asked for by name"
     if weights:
         return "reference", "the weights were asked for, and only the dense oracle forms them"
+    if needs.linear and (bound.is_full or bound.is_causal):
+        return "linear", "sums over keys are shared by all queries: linear in their number"
     device = device.partition(":")[0]
     if device == "cpu" and native.available():
         if unable("edges", needs):
-            return "gather", f"the native kernels do not have this: {unable('edges', needs)}"
+            return "gather", f"any kernel runs there; {unable('edges', needs)}"
         if unable("tiles", needs):
             return "edges", str(unable("tiles", needs))
         if bound.queries < FEW_QUERIES:
@@ -198,52 +210,68 @@ def prepare(backend: str, bound: Bound, device: str, needs: Needs = PLAIN) -> An
 
 def run(
     backend: str,
-    product: Product,
+    q: Tensor,
+    k: Tensor,
     v: Tensor,
     prepared: Any,
     *,
+    kernel: Kernel | None = None,
+    scale: float | None = None,
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Any, Any]:
-    """Run a backend that knows products on what it prepared; gives (output, None, log-sum-exp or None)."""
-    q, k, form, shift = product
-    attend = _module(backend).attend
-    lse, dtype = None, v.dtype
-    widened = q.dtype != dtype  # some kernels need more digits than half precision has
-    v = v.to(q.dtype)
-    if backend == "sdpa":
-        out = attend(q, k, v, prepared, scale=form.scale, bias=bias, dropout=dropout)
-    elif backend == "flex":
-        out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout)
-    else:
-        options: dict[str, Any] = {"map": form.map}
-        if bias is not None:
-            options["bias"] = bias.values
-        if backend == "edges" and form.vector is not None:
-            options["vector"] = form.vector.reshape(-1, q.shape[3])
-        if backend == "edges" and bias is not None:
-            options["per_edge"] = bias.per_edge
-        seed = torch.randint(2**62, ()) if dropout else None
-        out, lse = attend(q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, **options)
-    if shift is not None and lse is not None:
-        lse = lse + shift
-    return out.to(dtype) if widened else out, None, lse
+    """Run one backend on what it prepared; gives (output, weights or None, log-sum-exp or None).
+
+    `scale` is that of the default kernel, which `kernel=None` stands for.
+    """
+    if backend in ("reference", "gather"):
+        kernel = SoftmaxDot(scale) if kernel is None else kernel
+        out, lse, *weights = _module(backend).attend(
+            q, k, v, prepared, kernel=kernel, bias=bias, dropout=dropout
+        )
+        return out, weights[0] if weights else None, lse
+    if kernel is None:
+        assert scale is not None
+        out, lse = _run_product(backend, q, k, v, prepared, Form(scale), bias, dropout)
+        return out, None, lse
+    with torch.autocast(q.device.type, enabled=False) if kernel.full_precision else nullcontext():
+        if backend == "linear":
+            out, lse = linear.attend(q, k, v, prepared, kernel=cast(Linear, kernel))
+            return out, None, lse
+        form = kernel.form(q.shape[3])
+        assert form is not None  # `choose` picks no such backend without one
+        queries, keys, shift = kernel.vectors(q, k)
+        # Some kernels need more digits than half precision has.
+        out, lse = _run_product(backend, queries, keys, v.to(queries.dtype), prepared, form, bias, dropout)
+        if kernel.full_precision:
+            out = out.to(v.dtype)
+    return out, None, lse if shift is None or lse is None else lse + shift
 
 
-def run_kernel(
+def _run_product(
     backend: str,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     prepared: Any,
-    kernel: Kernel,
-    *,
-    bias: Bias | None = None,
-    dropout: float = 0.0,
-) -> tuple[Tensor, Any, Any]:
-    """Run "reference" or "gather", which evaluate the kernel itself."""
-    out, lse, *weights = _module(backend).attend(q, k, v, prepared, kernel=kernel, bias=bias, dropout=dropout)
-    return out, weights[0] if weights else None, lse
+    form: Form,
+    bias: Bias | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor | None]:
+    attend = _module(backend).attend
+    if backend == "sdpa":
+        return attend(q, k, v, prepared, scale=form.scale, bias=bias, dropout=dropout), None
+    options: dict[str, Any] = {"map": form.map}
+    if bias is not None:
+        options["bias"] = bias.values
+    if backend == "flex":
+        return attend(q, k, v, prepared, scale=form.scale, dropout=dropout, **options)
+    if backend == "edges" and form.vector is not None:
+        options["vector"] = form.vector.reshape(-1, q.shape[3])
+    if backend == "edges" and bias is not None:
+        options["per_edge"] = bias.per_edge
+    seed = torch.randint(2**62, ()) if dropout else None
+    return attend(q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, **options)
 
 
 def _module(backend: str) -> Any:
@@ -254,4 +282,11 @@ def _module(backend: str) -> Any:
     return _LIGHT[backend]
 
 
-_LIGHT = {"reference": reference, "sdpa": sdpa, "tiles": tiles, "edges": edges, "gather": gather}
+_LIGHT = {
+    "reference": reference,
+    "sdpa": sdpa,
+    "tiles": tiles,
+    "edges": edges,
+    "gather": gather,
+    "linear": linear,
+}

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from erlangen.attention.binding import Bound
+from erlangen.attention.kernels.form import IDENTITY, Map
 from erlangen.errors import BackendError
 from erlangen.integrations.flex import from_bound
 
@@ -31,9 +32,20 @@ def prepare(bound: Bound, device: str) -> Prepared:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *, scale: float, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prepared: Prepared,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+    map: Map = IDENTITY,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp (-inf on empty rows) through `flex_attention`, compiled once per shape."""
+    """Output and log-sum-exp (-inf on empty rows) through `flex_attention`, compiled once per shape.
+
+    `map` and a Toeplitz `bias` (1 or heads, queries + keys - 1) change the scores as in `tiles`.
+    """
     if dropout:
         raise BackendError("backend 'flex' has no dropout on the attention weights")
     if q.shape[2] == 0 or k.shape[2] == 0:
@@ -47,6 +59,7 @@ def attend(
             q,
             k,
             v,
+            score_mod=_score_mod(map, bias, q.shape[2]),
             block_mask=blocks,
             scale=scale,
             enable_gqa=q.shape[1] != k.shape[1],
@@ -56,3 +69,16 @@ def attend(
     if empty is None:
         return out, lse
     return out.masked_fill(empty, 0.0), lse.masked_fill(empty.squeeze(-1), -torch.inf)
+
+
+def _score_mod(map: Map, bias: Tensor | None, queries: int) -> Any:
+    if map.kind == "identity" and bias is None:
+        return None
+
+    def modify(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        score = map(score)
+        if bias is None:
+            return score
+        return score + bias[h * 0 if bias.shape[0] == 1 else h, j - i + queries - 1]
+
+    return modify

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.kernels.base import Kernel, per_head
-from erlangen.attention.kernels.form import Form, Map, Product
+from erlangen.attention.kernels.form import Form, Map
 from erlangen.errors import ParameterError, ShapeError
 
 _ACTIVATIONS = ("leaky_relu", "tanh")
@@ -68,15 +68,14 @@ class Additive(Kernel):
         total = q + k
         return (self._map(total) * per_head(self.vector.to(total.dtype), total)).sum(-1)
 
-    def product(self, q: Tensor, k: Tensor) -> Product:
+    def form(self, dim: int) -> Form:
+        return Form(1.0, self._map, self.vector)
+
+    def vectors(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, None]:
         if self.vector is not None:
-            return Product(q, k, Form(1.0, self._map, self.vector))
+            return q, k, None
         q, k = q.sum(-1, keepdim=True), k.sum(-1, keepdim=True)
-        return Product(
-            torch.cat([q, torch.ones_like(q)], -1),
-            torch.cat([torch.ones_like(k), k], -1),
-            Form(1.0, self._map),
-        )
+        return torch.cat([q, torch.ones_like(q)], -1), torch.cat([torch.ones_like(k), k], -1), None
 
     def of_head(self, head: int) -> Additive:
         if self.vector is None or self.vector.dim() == 1:

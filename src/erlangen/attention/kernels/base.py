@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from erlangen.attention.kernels.form import Product
+from erlangen.attention.kernels.form import Form
 
 
 class Kernel:
@@ -35,6 +35,8 @@ class Kernel:
     """
 
     sink: Tensor | None = None
+    full_precision: bool = False
+    """Whether `vectors` are at least float32, also for half-precision inputs and under autocast."""
     symmetric: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -68,9 +70,16 @@ class Kernel:
         """The scores of an exponential kernel, the weights of another."""
         return self.score(q, k) if self.exponential else self.weight(q, k)
 
-    def product(self, q: Tensor, k: Tensor) -> Product | None:
-        """The kernel as the native backends compute it, or None where only `score` or `weight` can."""
+    def form(self, dim: int) -> Form | None:
+        """How the native backends compute log k from `vectors`; None where they cannot."""
         return None
+
+    def vectors(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What `form` is applied to, and what is missing in log k then: (batch, heads, queries) or None.
+
+        The missing part is constant in a row, so it moves the log-sum-exp alone.
+        """
+        return q, k, None
 
     def of_head(self, head: int) -> Kernel:
         """The kernel of one head, where heads have parameters of their own."""

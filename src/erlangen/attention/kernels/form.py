@@ -50,15 +50,3 @@ class Form(NamedTuple):
     scale: float = 1.0
     map: Map = IDENTITY
     vector: Tensor | None = None
-
-
-class Product(NamedTuple):
-    """A kernel rewritten for the native backends: log k(q_i, k_j) = form(q'_i, k'_j) + shift_i.
-
-    `shift` (batch, heads, queries) is constant in a row, so it moves the log-sum-exp alone.
-    """
-
-    q: Tensor
-    k: Tensor
-    form: Form
-    shift: Tensor | None = None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.kernels.base import Kernel
-from erlangen.attention.kernels.form import IDENTITY, Form, Map, Product
+from erlangen.attention.kernels.form import IDENTITY, Form, Map
 from erlangen.errors import ParameterError, ShapeError
 
 
@@ -49,20 +49,17 @@ class SoftmaxDot(Kernel):
         if self.sink is not None and self.sink.shape[0] != heads:
             raise ShapeError(f"the sink has {self.sink.shape[0]} logits, but q has {heads} heads")
 
-    def _form(self, dim: int) -> Form:
+    def form(self, dim: int) -> Form:
         scale = 1 / sqrt(dim) if self.scale is None else float(self.scale)
         return Form(scale, IDENTITY if self.softcap is None else Map("cap", float(self.softcap)))
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        form = self._form(q.shape[-1])
+        form = self.form(q.shape[-1])
         return form.map((q * k).sum(-1) * form.scale)
 
     def matrix(self, q: Tensor, k: Tensor) -> Tensor:
-        form = self._form(q.shape[-1])
+        form = self.form(q.shape[-1])
         return form.map(q @ k.mT * form.scale)
-
-    def product(self, q: Tensor, k: Tensor) -> Product:
-        return Product(q, k, self._form(q.shape[-1]))
 
 
 def absorb(
