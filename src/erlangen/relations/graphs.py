@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import sizes
+from erlangen.relations import nearest, sizes
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods, edge_array
 from erlangen.relations.relation import Relation, Site, need_joint, need_keys, need_vectors
@@ -198,6 +198,8 @@ class Nearest(Relation):
     """The k keys with the largest inner product with the query: data-dependent (Unlimiformer).
 
     Bound by vectors, `Nearest(k).on(queries, keys)` with shapes (length, dim); ties go to the earlier key.
+    `index` says how they are looked for, "exact" or by "faiss" where that is installed (in float32, ties as
+    it likes); it is no part of what the relation is.
 
     >>> Nearest(1).on(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]])).row(0)
     [(1, 2)]
@@ -209,9 +211,17 @@ class Nearest(Relation):
     """
 
     k: int
+    index: str = field(default="exact", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", sizes.count(self.k, "Nearest(k)"))
+        if self.index not in nearest.INDICES:
+            raise ParameterError(
+                f"Nearest(index) must be one of {', '.join(nearest.INDICES)}, got {self.index!r}"
+            )
+
+    def __repr__(self) -> str:
+        return f"Nearest(k={self.k}{'' if self.index == 'exact' else f', index={self.index!r}'})"
 
     @property
     def data_dependent(self) -> bool:
@@ -223,15 +233,14 @@ class Nearest(Relation):
             raise SizeError(f"{self}: queries have dimension {queries.shape[1]}, keys {keys.shape[1]}")
 
     def _bind(self, site: Site) -> Neighborhoods:
+        rows = site.positions.size
+        if self.k >= site.keys:  # all of them, whatever the vectors
+            return Neighborhoods.from_bands(site.keys, np.zeros(rows, np.int64), np.full(rows, site.keys))
         queries, keys = to_numpy(site.query_vectors), to_numpy(site.key_vectors)
-        rows, k = site.positions.size, min(self.k, site.keys)
-        chosen = np.empty((rows, k), np.int64)
-        block = max(1, 2**24 // max(site.keys, 1))
-        for first in range(0, rows, block):
-            scores = queries[first : first + block] @ keys.T
-            chosen[first : first + block] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        starts = chosen.ravel()
-        return Neighborhoods.from_runs(rows, site.keys, np.repeat(np.arange(rows), k), starts, starts + 1)
+        starts = nearest.INDICES[self.index](queries, keys, self.k).ravel()
+        return Neighborhoods.from_runs(
+            rows, site.keys, np.repeat(np.arange(rows), self.k), starts, starts + 1
+        )
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         need_vectors(self, Site(np.empty(0, np.int64), 0))

@@ -1,0 +1,66 @@
+"""The k keys with the largest inner products, found without ever holding all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from erlangen.errors import DataError
+
+SCORES = 1 << 20
+"""How many inner products are held at a time."""
+WIDTH = 4096
+"""How many keys are looked at together."""
+
+
+def exact(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """For each query the k keys of the largest inner product, ascending; ties go to the earlier key.
+
+    The keys are passed in pieces and the k best so far are kept, so that the memory needed beyond the result
+    does not grow with the number of keys. A product that is no number counts as the least.
+
+    >>> exact(np.array([[1.0]]), np.array([[2.0], [3.0], [3.0], [3.0]]), 2)
+    array([[1, 2]])
+    """
+    chosen = np.empty((len(queries), k), np.int64)
+    width = max(WIDTH, k)
+    height = max(1, SCORES // width)
+    for first in range(0, len(queries), height):
+        rows = queries[first : first + height]
+        best, names = np.empty((len(rows), 0), rows.dtype), np.empty((len(rows), 0), np.int64)
+        for start in range(0, len(keys), width):
+            scores = rows @ keys[start : start + width].T
+            if np.isnan(scores).any():
+                scores[np.isnan(scores)] = -np.inf
+            numbers = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
+            best, names = np.concatenate([best, scores], 1), np.concatenate([names, numbers], 1)
+            if best.shape[1] > k:
+                kept = _largest(best, k)
+                best, names = (array[kept].reshape(len(rows), k) for array in (best, names))
+        chosen[first : first + height] = names
+    return chosen
+
+
+def _largest(scores: np.ndarray, k: int) -> np.ndarray:
+    """Marks exactly k entries in every row, none smaller than one left out, the earlier ones among equals."""
+    if k == 0:
+        return np.zeros(scores.shape, bool)
+    least = np.partition(scores, -k, axis=1)[:, -k, None]
+    above, equal = scores > least, scores == least
+    room = k - above.sum(1, keepdims=True)
+    return above | (equal & (equal.cumsum(1) <= room))
+
+
+def faiss(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """The same from faiss, in float32; which of equal keys it takes is its own choice."""
+    try:
+        import faiss as library
+    except ImportError:
+        raise DataError(
+            "Nearest(index='faiss') needs faiss, which is not installed: pip install faiss-cpu, or leave the "
+            "index 'exact'"
+        ) from None
+    q, x = (np.ascontiguousarray(array, np.float32) for array in (queries, keys))
+    return library.knn(q, x, k, metric=library.METRIC_INNER_PRODUCT)[1]
+
+
+INDICES = {"exact": exact, "faiss": faiss}
