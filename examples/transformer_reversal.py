@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small run of a few seconds")
     sizes = {"steps": 40, "length": 4, "vocab": 12, "width": 32, "batch": 32}
-    full = {"steps": 1200, "length": 10, "vocab": 27, "width": 64, "batch": 64}
+    full = {"steps": 1000, "length": 10, "vocab": 27, "width": 64, "batch": 64}
     chosen = sizes if parser.parse_args().quick else full
     for task in TASKS:
         train(task, **chosen)

@@ -83,6 +83,20 @@ def test_other_kinds_of_gpt2_are_refused(option, value):
         GPT.from_transformers(theirs(**{option: value}))
 
 
+def test_a_head_of_its_own_is_refused():
+    gpt2 = theirs()
+    gpt2.lm_head.weight = torch.nn.Parameter(torch.randn(31, 16))
+    with pytest.raises(ParameterError, match=r"'lm_head.weight' apart from the embedding"):
+        GPT.from_transformers(gpt2)
+
+
+def test_the_same_weights_over_another_relation():
+    ours = GPT.from_transformers(theirs(), relation=er.Window(2))
+    moved = ids()
+    moved[:, 0] = (moved[:, 0] + 1) % 31
+    assert torch.equal(ours(ids())[:, 7:], ours(moved)[:, 7:])  # three layers reach 6 back
+
+
 def test_greedy_generation_is_that_of_transformers():
     gpt2 = theirs().double()
     expected = gpt2.generate(

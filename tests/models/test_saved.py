@@ -38,6 +38,8 @@ def test_a_relation_too_large_for_text_is_refused(tmp_path):
     model = GPT(GPT.Config(11, 200, 1, 2, 8, relation=large))
     with pytest.raises(ParameterError, match="too large"):
         model.save(tmp_path / "gpt.safetensors")
+    with pytest.raises(DataError, match="no such directory"):
+        model.save(tmp_path / "none" / "gpt.safetensors")
     with pytest.raises(ParameterError, match="name it otherwise"):
         GPT(CONFIG).save(tmp_path / "gpt.safetensors", {"erlangen": "mine"})
 

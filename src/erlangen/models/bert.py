@@ -198,10 +198,12 @@ class BERT(Saved):
                 state |= theirs.linear(f"blocks.{i}.{ours}", f"encoder.layer.{i}.{other}")
         if head:
             state["head.bias"] = theirs.take("cls.predictions.bias")
+            theirs.tied("cls.predictions.decoder.weight", state["tokens.weight"])
+            theirs.tied("cls.predictions.decoder.bias", state["head.bias"])
             state |= theirs.linear("head.transform", "cls.predictions.transform.dense")
             state |= theirs.linear("head.norm", "cls.predictions.transform.LayerNorm")
         model = cls(config)
-        unused = ("pooler.", "cls.predictions.decoder.", "cls.seq_relationship.", "embeddings.position_ids")
+        unused = ("pooler.", "cls.seq_relationship.", "embeddings.position_ids")
         theirs.fill(model, state, unused=unused)
         return model.train(getattr(source, "training", False))
 

@@ -184,7 +184,7 @@ class GPT(Saved):
         return ids
 
     @classmethod
-    def from_transformers(cls, source: Any) -> Self:
+    def from_transformers(cls, source: Any, relation: Relation | PerHead = RELATION) -> Self:
         """A copy of a `GPT2LMHeadModel` or `GPT2Model`, live or from its checkpoint directory."""
         theirs = Pretrained(source, "gpt2", prefix="transformer")
         theirs.only("activation_function", "gelu_new", "gelu_pytorch_tanh")
@@ -199,6 +199,7 @@ class GPT(Saved):
             heads=theirs.option("n_head", 12),
             width=theirs.option("n_embd", 768),
             dropout=theirs.alike("resid_pdrop", "embd_pdrop", "attn_pdrop", default=0.1),
+            relation=relation,
             hidden=theirs.option("n_inner", None),
             norm_eps=theirs.option("layer_norm_epsilon", 1e-5),
         )
@@ -207,6 +208,7 @@ class GPT(Saved):
             "positions.weight": theirs.take("wpe.weight"),
             **theirs.linear("norm", "ln_f"),
         }
+        theirs.tied("lm_head.weight", state["tokens.weight"])
         for i in range(config.layers):
             ours, block = f"blocks.{i}", f"h.{i}"
             state |= theirs.linear(f"{ours}.norm1", f"{block}.ln_1")
@@ -220,7 +222,7 @@ class GPT(Saved):
                 state[f"{ours}.{name}.weight"] = theirs.take(f"{block}.{other}.weight").T
                 state[f"{ours}.{name}.bias"] = theirs.take(f"{block}.{other}.bias")
         model = cls(config)
-        theirs.fill(model, state, unused=("lm_head.weight", ".attn.bias", ".attn.masked_bias"))
+        theirs.fill(model, state, unused=(".attn.bias", ".attn.masked_bias"))
         return model.train(getattr(source, "training", False))
 
 

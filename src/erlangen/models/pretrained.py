@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from erlangen.errors import DataError, ParameterError
@@ -76,6 +77,13 @@ class Pretrained:
         if f"{theirs}.bias" in self.tensors:
             found[f"{ours}.bias"] = self.take(f"{theirs}.bias")
         return found
+
+    def tied(self, name: str, to: Tensor) -> None:
+        """Read a tensor that must be, where it is given at all, another name of `to`."""
+        if name in self.tensors and not torch.equal(self.take(name), to):
+            raise ParameterError(
+                f"{self.where} has {name!r} apart from the embedding; only tied weights are supported here"
+            )
 
     def fill(self, model: nn.Module, state: dict[str, Tensor], *, unused: tuple[str, ...] = ()) -> None:
         """Put `state` into the model; what is left must begin or end with one of `unused`."""

@@ -49,6 +49,8 @@ class Saved(nn.Module):
             raise ParameterError(
                 f"the metadata entry {KEY!r} holds the model's configuration; name it otherwise"
             )
+        if not Path(path).parent.is_dir():
+            raise DataError(f"{path}: no such directory as {Path(path).parent}")
         about = json.dumps({"model": type(self).__name__, "config": to_plain(self.config)})
         state = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, str(path), metadata={**(metadata or {}), KEY: about})

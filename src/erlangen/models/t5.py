@@ -333,6 +333,8 @@ class T5(Saved):
             norm_eps=theirs.option("layer_norm_epsilon", 1e-6),
         )
         state = {"tokens.weight": words, **({} if tied else theirs.linear("head", "lm_head"))}
+        theirs.tied("encoder.embed_tokens.weight", words)
+        theirs.tied("decoder.embed_tokens.weight", words)
         for side, count, attentions in (
             ("encoder", layers, ["SelfAttention"]),
             ("decoder", config.decoder_layers or layers, ["SelfAttention", "EncDecAttention"]),
@@ -359,7 +361,7 @@ class T5(Saved):
                 else:
                     state |= theirs.linear(f"{ours}.network.up", f"{last}.DenseReluDense.wi")
         model = cls(config)
-        unused = ("embed_tokens.weight", "lm_head.weight", "EncDecAttention.relative_attention_bias.weight")
+        unused = ("lm_head.weight", "EncDecAttention.relative_attention_bias.weight")
         theirs.fill(model, state, unused=unused)
         return model.train(getattr(source, "training", False))
 
