@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from erlangen.cli import app
 from erlangen.commands import train as command
-from erlangen.training import load_gpt, sample
+from erlangen.training import Processes, load_gpt, planetoid, sample
+from erlangen.training.gat import example
 
 TEXT = "To be, or not to be: that is the question.\nWhether 'tis nobler in the mind to suffer\n" * 12
 SMALL = ["--context", "8", "--layers", "1", "--heads", "2", "--width", "8", "--batch", "2"]
@@ -54,14 +56,16 @@ def test_gpt_leaves_a_model_that_loads_and_speaks(text, tmp_path):
     assert {path.name for path in out.iterdir()} == names
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     model, vocabulary = load_gpt(out / "model.safetensors")
-    assert len(sample(model, vocabulary, "To be", 20)) == 25
+    assert len(sample(model, vocabulary, "To be", 20)[0]) == 25
     written = (out / "samples.txt").read_text()
     assert len(written) > 1000
     assert set(written) <= set(TEXT) | {"-", "\n"}
 
 
-def test_json_is_the_summary_and_nothing_else(text, tmp_path):
-    result = run("gpt", "--text", text, "--out", tmp_path / "out", "--steps", 3, *SMALL, "--json")
+def test_json_is_the_summary_and_a_finished_run_resumed_says_it_again(text, tmp_path):
+    arguments = ("gpt", "--text", text, "--out", tmp_path / "out", "--steps", 3, *SMALL, "--json")
+    result = run(*arguments)
+    assert run(*arguments, "--resume").stdout == result.stdout
     summary = json.loads(result.stdout)
     assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["validation_loss"] == history(tmp_path / "out")["evaluations"][-1]["validation"]
@@ -69,54 +73,48 @@ def test_json_is_the_summary_and_nothing_else(text, tmp_path):
     assert all(Path(path).is_file() for path in summary["files"].values())
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_not(text, tmp_path):
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run("gpt", "--text", text, "--out", tmp_path / name, "--steps", 5, "--seed", seed, *SMALL)
-    a, b, c = (history(tmp_path / name) for name in "abc")
-    assert a == b
-    assert a["losses"] != c["losses"]
+def test_another_seed_is_another_run(text, tmp_path):
+    for name, seed in (("a", 0), ("b", 1)):
+        run("gpt", "--text", text, "--out", tmp_path / name, "--steps", 3, "--seed", seed, *SMALL)
+    assert history(tmp_path / "a")["losses"] != history(tmp_path / "b")["losses"]
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_says_how_to_go_on_and_the_curve_is_the_same(text, tmp_path, sent, code):
-    steps = 1500
-    options = ["--text", str(text), "--steps", str(steps), "--dropout", "0.1", *SMALL]
-    out = tmp_path / "interrupted run"  # a name that a shell must be given in quotes
-    arguments = [sys.executable, "-m", "erlangen", "train", "gpt", *options, "--out", str(out)]
+def interrupted(arguments: list[str], sent: signal.Signals) -> tuple[int, str]:
+    """Send a signal to the command once it has told of a step; its exit code and what it says after that."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    first = process.stderr.readline()
-    process.send_signal(sent)
-    rest = process.stderr.read()
-    assert "gpt step 150/1500" in first
-    assert process.wait(60) == code, rest
-    assert "interrupted after" in rest
+    with subprocess.Popen(
+        [sys.executable, "-m", "erlangen", *arguments], stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(sent)
+        told = process.stderr.read()
+    assert "step" in first
+    return process.returncode, told
+
+
+def test_ctrl_c_saves_and_the_resumed_run_is_the_whole_run_to_the_last_bit(text, tmp_path):
+    options = ["--text", str(text), "--steps", "400", "--dropout", "0.1", *SMALL]
+    out = tmp_path / "interrupted run"  # a name that a shell must be given in quotes
+    code, told = interrupted(["train", "gpt", *options, "--out", str(out)], signal.SIGINT)
+    assert code == 130, told
+    assert "interrupted after" in told
     assert not (out / "model.safetensors").exists()
-    command_line = shlex.split(rest.rpartition("to go on: ")[2].strip())
+    command_line = shlex.split(told.rpartition("to go on: ")[2].strip())
     assert command_line[:3] == ["erlangen", "train", "gpt"]
     assert command_line[-1] == "--resume"
     result = CliRunner().invoke(app, command_line[1:])
     assert result.exit_code == 0, result.output
-    if sent == signal.SIGINT:
-        script = [
-            sys.executable,
-            "-m",
-            "erlangen",
-            "train",
-            "gpt",
-            *options,
-            "--out",
-            str(tmp_path / "whole"),
-        ]
-        subprocess.run(script, check=True, capture_output=True, env=environment)
-        assert history(out) == history(tmp_path / "whole")
+    run("gpt", *options, "--out", tmp_path / "whole")
+    assert history(out) == history(tmp_path / "whole")
 
 
-def test_a_finished_run_resumed_says_the_same_again(text, tmp_path):
-    arguments = ("gpt", "--text", text, "--out", tmp_path / "out", "--steps", 3, *SMALL, "--json")
-    first, second = run(*arguments), run(*arguments, "--resume")
-    assert json.loads(first.stdout) == json.loads(second.stdout)
+def test_sigterm_saves_too(text, tmp_path):
+    arguments = ["train", "gpt", "--text", str(text), "--steps", "1000", "--out", str(tmp_path), *SMALL]
+    code, told = interrupted(arguments, signal.SIGTERM)
+    assert code == 143, told
+    assert "to go on: erlangen train gpt" in told
+    assert (tmp_path / "checkpoint.safetensors").is_file()
 
 
 def refused(*arguments: object) -> str:
@@ -157,27 +155,60 @@ def test_gpt_refuses_the_checkpoint_of_another_run(text, tmp_path):
 
 def test_vit_reads_digits(tmp_path):
     out = tmp_path / "out"
-    sizes = [*SMALL[2:], "--width", "16", "--batch", "32", "--steps", "60", "--rate", "0.005"]
+    sizes = ["--layers", "2", "--width", "32", "--steps", "80"]
     result = run("vit", "--out", out, *sizes, "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
-    assert summary["test_accuracy"] > 0.3  # 60 steps of a tiny model; a guess is right once in ten
+    assert summary["test_accuracy"] > 0.3  # a guess is right once in ten
     assert summary["training_images"] + summary["test_images"] == 1797
     assert "test accuracy" in run("vit", "--out", out, *sizes, "--resume").stdout
     assert "patch" in refused("vit", "--out", tmp_path / "b", "--patch", 3)
 
 
+@pytest.fixture
+def small_citations(monkeypatch):
+    monkeypatch.setattr(planetoid, "load", lambda dataset, data: example())
+
+
+@pytest.mark.usefixtures("small_citations")
+def test_gat_trains_once_per_seed_and_goes_on_where_it_was(tmp_path):
+    arguments = ("gat", "--data", tmp_path, "--steps", 5, "--json")
+    first = run(*arguments, "--out", tmp_path / "a", "--seeds", 2, "--seed", 3)
+    assert first.exit_code == 0, first.output
+    summary = json.loads(first.stdout)
+    values = summary["test_accuracy_by_seed"]
+    assert summary["seeds"] == [3, 4]
+    assert summary["test_accuracy"] == pytest.approx(sum(values) / 2)
+    assert "gat, seed 4 step 5/5" in first.stderr
+    assert (tmp_path / "a" / "seed-4" / "loss.png").is_file()
+    assert history(tmp_path / "a" / "seed-3")["losses"] != history(tmp_path / "a" / "seed-4")["losses"]
+
+    run(*arguments, "--out", tmp_path / "b", "--seeds", 1, "--seed", 3)
+    run(*arguments, "--out", tmp_path / "b", "--seeds", 2, "--seed", 3, "--resume")
+    for seed in (3, 4):
+        assert history(tmp_path / "a" / f"seed-{seed}") == history(tmp_path / "b" / f"seed-{seed}")
+    assert "add --resume" in refused(*arguments, "--out", tmp_path / "b")
+
+
+def test_gat_refuses_bad_data(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert "Cora, Citeseer, PubMed" in refused("gat", "--data", tmp_path, "--dataset", "Korea", "--out", out)
+    (tmp_path / "ind.cora.x").write_bytes(b"not a pickle")
+    told = refused("gat", "--data", tmp_path, "--out", out)
+    assert "ind.cora.graph" in told
+    assert "https://" in told
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "one process" in refused("gat", "--data", tmp_path, "--out", out)
+    assert not out.exists()
+
+
 def test_help_shows_an_example_for_every_model():
     assert "--resume" in run("--help").stdout
-    for name in ("gpt", "vit"):
+    for name in ("gpt", "gat", "vit"):
         assert f"  erlangen train {name}" in run(name, "--help").stdout
 
 
 def test_how_to_go_on_names_the_processes():
-    import typer
-
-    from erlangen.training import Processes
-
     told = []
     inner = typer.Typer()
 

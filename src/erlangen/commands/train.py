@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erlangen.commands.errors import reports_errors
-from erlangen.commands.progress import training_progress
-from erlangen.training.recipes import GPTRecipe, ViTRecipe
+from erlangen.commands.progress import Bar, training_bar
+from erlangen.errors import DataError
+from erlangen.training.recipes import GATRecipe, GPTRecipe, ViTRecipe
 
 if TYPE_CHECKING:
-    from erlangen.training.history import History
     from erlangen.training.processes import Processes
 
 HELP = """Train a model of the paper on data of your own, or on the usual ones.
@@ -35,6 +37,19 @@ Examples:
   erlangen train gpt --text tinyshakespeare.txt --out runs/small --layers 2 --steps 500
   erlangen train gpt --text tinyshakespeare.txt --out runs/small --layers 2 --steps 500 --resume
   torchrun --nproc-per-node 2 -m erlangen train gpt --text tinyshakespeare.txt --batch 16
+"""
+
+GAT_HELP = """Train a graph attention network to tell the subjects of papers from words and citations.
+
+DATA holds Planetoid's raw files (ind.cora.x and so on), itself or in DATASET/raw; if it has none, PyG
+downloads them there. The split is the standard one; the weights of the lowest validation loss are kept, and
+the test nodes are measured once, at the end. OUT gets a folder per seed, with model and loss curve, and a
+summary.
+
+\b
+Examples:
+  erlangen train gat --data planetoid --dataset Cora
+  erlangen train gat --data planetoid --dataset Citeseer --seeds 1 --out runs/citeseer --json
 """
 
 VIT_HELP = """Train a vision transformer to read scikit-learn's handwritten digits (8 x 8 pixels).
@@ -60,13 +75,14 @@ Width = Annotated[int, typer.Option("--width", min=1, help="The width of the mod
 Dropout = Annotated[float, typer.Option("--dropout", min=0, max=0.99, help="The share dropped in training.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
-GPT, VIT = GPTRecipe(), ViTRecipe()
+GPT, VIT, GAT = GPTRecipe(), ViTRecipe(), GATRecipe()
 
 
 def register(app: typer.Typer) -> None:
     """Add the command and its models to the application."""
     train = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
     train.command("gpt", help=GPT_HELP)(gpt)
+    train.command("gat", help=GAT_HELP)(gat)
     train.command("vit", help=VIT_HELP)(vit)
     app.add_typer(train, name="train")
 
@@ -98,13 +114,55 @@ def gpt(
     _check(out, resume)
     written = read_text(text)
     summary = _trained(
-        context, steps, lambda report: train_gpt(written, out, recipe, resume=resume, report=report)
+        context, out, steps, lambda bar: train_gpt(written, out, recipe, resume=resume, report=bar)
     )
     _print(
         summary,
         as_json,
         "validation loss {validation_loss:.4f} nats per character, over the last tenth of the text "
         "({validation_characters:,} characters, each predicted once)",
+    )
+
+
+@reports_errors
+def gat(
+    context: typer.Context,
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder with Planetoid's files.")],
+    dataset: Annotated[str, typer.Option("--dataset", help="Cora, Citeseer or PubMed.")] = "Cora",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="How many runs, with SEED, SEED + 1, ...")
+    ] = 10,
+    out: Out = Path("erlangen-gat"),
+    resume: Resume = False,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="How many steps to take at most, per run.")
+    ] = GAT.steps,
+    seed: Seed = GAT.seed,
+    as_json: AsJson = False,
+) -> None:
+    """Read the data, train once per seed, print the summary."""
+    from erlangen.training.gat import train_gat
+    from erlangen.training.planetoid import load
+    from erlangen.training.seeds import over_seeds
+
+    _check(out, resume)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise DataError("every step of train gat takes the whole graph: start one process, without torchrun")
+    papers = load(dataset, data)
+
+    def work(bar: Bar) -> dict[str, Any]:
+        def one(seed: int, folder: Path, resume: bool) -> dict[str, Any]:
+            bar.label = f"gat, seed {seed}"
+            recipe = GATRecipe(steps=steps, seed=seed)
+            return train_gat(papers, folder, recipe, resume=resume, report=bar)
+
+        return over_seeds(range(seed, seed + seeds), out, one, "test_accuracy", resume=resume)
+
+    _print(
+        _trained(context, out, steps, work),
+        as_json,
+        "{dataset}: test accuracy {test_accuracy:.2%} +- {test_accuracy_std:.2%} "
+        "(mean and standard deviation over the seeds; {test_nodes:,} test nodes)",
     )
 
 
@@ -131,7 +189,7 @@ def vit(
 
     recipe = ViTRecipe(patch, layers, heads, width, dropout, batch, rate, steps, seed)
     _check(out, resume)
-    summary = _trained(context, steps, lambda report: train_vit(out, recipe, resume=resume, report=report))
+    summary = _trained(context, out, steps, lambda bar: train_vit(out, recipe, resume=resume, report=bar))
     _print(
         summary,
         as_json,
@@ -139,33 +197,40 @@ def vit(
     )
 
 
-def _check(out: Path, resume: bool) -> None:
-    """Refuse, before any work, what would end in an error or overwrite another run."""
-    from erlangen.errors import DataError
+def _saved(out: Path) -> bool:
+    """Whether a run, or that of a seed, has its checkpoint in a folder."""
     from erlangen.training.outcome import CHECKPOINT
 
-    there = (out / CHECKPOINT).exists()
-    if resume and not there:
+    return (out / CHECKPOINT).exists() or any(out.glob(f"seed-*/{CHECKPOINT}"))
+
+
+def _check(out: Path, resume: bool) -> None:
+    """Refuse, before any work, what would end in an error or overwrite another run."""
+    if resume and not _saved(out):
         raise DataError(f"--resume: there is no checkpoint in {out}; leave --resume out to begin a run there")
-    if there and not resume:
+    if _saved(out) and not resume:
         raise DataError(f"{out} has the checkpoint of a run: add --resume to go on, or choose another --out")
 
 
 def _trained(
-    context: typer.Context, steps: int, work: Callable[[Callable[[History], None]], dict[str, Any]]
+    context: typer.Context, out: Path, steps: int, work: Callable[[Bar], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Run under a progress bar, joined with the other processes; told how to go on if interrupted."""
+    """Run under a progress bar, joined with the other processes; say how to go on if interrupted."""
     from erlangen.training.processes import joined
     from erlangen.training.trainer import Interrupted
 
     with joined() as processes:
         try:
-            with training_progress(str(context.info_name), steps, processes.first) as report:
-                return work(report)
-        except Interrupted as interrupted:
+            with training_bar(str(context.info_name), steps, processes.first) as bar:
+                return work(bar)
+        except (Interrupted, KeyboardInterrupt) as interrupted:
+            # Ctrl-C outside the loop, while results are being written, leaves the last checkpoint as it was.
+            within = isinstance(interrupted, Interrupted)
             if processes.first:
-                typer.echo(f"{interrupted}\nto go on: {resuming(context, processes)}", err=True)
-            raise typer.Exit(128 + interrupted.signal) from None
+                typer.echo(str(interrupted) if within else "interrupted", err=True)
+                if _saved(out):
+                    typer.echo(f"to go on: {resuming(context, processes)}", err=True)
+            raise typer.Exit(128 + (interrupted.signal if within else signal.SIGINT)) from None
 
 
 def resuming(context: typer.Context, processes: Processes) -> str:

@@ -8,14 +8,16 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from erlangen.training.recipes import GPTRecipe, ViTRecipe
+from erlangen.training.recipes import GATRecipe, GPTRecipe, ViTRecipe
 
 if TYPE_CHECKING:
     from erlangen.training.batches import Places, Shuffled
+    from erlangen.training.gat import gat_run, train_gat
     from erlangen.training.gpt import gpt_run, load_gpt, sample, train_gpt
     from erlangen.training.history import History
     from erlangen.training.processes import Processes, joined
     from erlangen.training.schedule import Constant, Cosine
+    from erlangen.training.seeds import over_seeds
     from erlangen.training.text import Characters, Corpus, read_text
     from erlangen.training.trainer import Diverged, Interrupted, Run, Verdict, train
     from erlangen.training.vit import train_vit, vit_run
@@ -34,12 +36,15 @@ _LAZY = {
     "Run": "trainer",
     "Shuffled": "batches",
     "Verdict": "trainer",
+    "gat_run": "gat",
     "gpt_run": "gpt",
     "joined": "processes",
     "load_gpt": "gpt",
+    "over_seeds": "seeds",
     "read_text": "text",
     "sample": "gpt",
     "train": "trainer",
+    "train_gat": "gat",
     "train_gpt": "gpt",
     "train_vit": "vit",
     "vit_run": "vit",
@@ -51,6 +56,7 @@ __all__ = [
     "Corpus",
     "Cosine",
     "Diverged",
+    "GATRecipe",
     "GPTRecipe",
     "History",
     "Interrupted",
@@ -60,12 +66,15 @@ __all__ = [
     "Shuffled",
     "Verdict",
     "ViTRecipe",
+    "gat_run",
     "gpt_run",
     "joined",
     "load_gpt",
+    "over_seeds",
     "read_text",
     "sample",
     "train",
+    "train_gat",
     "train_gpt",
     "train_vit",
     "vit_run",

@@ -98,17 +98,24 @@ def validation_loss(model: nn.Module, corpus: Corpus) -> float:
 
 
 def sample(
-    model: GPT, vocabulary: Characters, prompt: str, length: int, *, seed: int = 0, temperature: float = 0.8
-) -> str:
-    """The prompt, continued by `length` characters drawn from the model.
+    model: GPT,
+    vocabulary: Characters,
+    prompt: str,
+    length: int,
+    *,
+    count: int = 1,
+    seed: int = 0,
+    temperature: float = 0.8,
+) -> list[str]:
+    """The prompt, continued `count` times by `length` characters drawn from the model.
 
     >>> model = GPT(GPT.Config(vocab_size=3, context=4, layers=1, heads=1, width=4))
-    >>> len(sample(model, Characters("abc"), "ab", 5))
-    7
+    >>> [len(text) for text in sample(model, Characters("abc"), "ab", 5, count=2)]
+    [7, 7]
     """
-    ids = vocabulary.encode(prompt)
+    ids = vocabulary.encode(prompt).expand(count, -1)
     drawn = model.generate(ids, length, temperature=temperature, generator=generator(seed, SAMPLE))
-    return vocabulary.decode(drawn)
+    return [vocabulary.decode(row) for row in drawn]
 
 
 def load_gpt(path: Path) -> tuple[GPT, Characters]:
@@ -141,7 +148,7 @@ def train_gpt(
     >>> summary["model"], summary["steps"], summary["validation_characters"]
     ('gpt', 3, 39)
     >>> model, vocabulary = load_gpt(out / "model.safetensors")
-    >>> len(sample(model, vocabulary, "to be", 10))
+    >>> len(sample(model, vocabulary, "to be", 10)[0])
     15
     """
     processes = Processes.current()
@@ -156,8 +163,8 @@ def train_gpt(
     with replacing(out / "model.safetensors") as draft:
         model.save(draft, {"characters": json.dumps(corpus.vocabulary.characters)})
     prompt = "\n" if "\n" in corpus.vocabulary.characters else text[0]
-    samples = [sample(model, corpus.vocabulary, prompt, 500, seed=seed).strip("\n") for seed in range(3)]
-    write_text(out / "samples.txt", "\n\n--------\n\n".join(samples) + "\n")
+    samples = sample(model, corpus.vocabulary, prompt, 500, count=3)
+    write_text(out / "samples.txt", "\n\n--------\n\n".join(each.strip("\n") for each in samples) + "\n")
     summary = {
         "model": "gpt",
         "parameters": sum(p.numel() for p in model.parameters()),

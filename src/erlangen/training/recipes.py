@@ -39,13 +39,13 @@ class ViTRecipe:
     """
 
     patch: int = 2
-    layers: int = 4
+    layers: int = 3
     heads: int = 4
     width: int = 64
-    dropout: float = 0.1
+    dropout: float = 0.0
     batch: int = 64
-    rate: float = 1e-3
-    steps: int = 1500
+    rate: float = 2e-3
+    steps: int = 1200
     seed: int = 0
 
 

@@ -26,7 +26,7 @@ from erlangen.training.trainer import Run, train
 
 @dataclass(frozen=True)
 class Digits:
-    """Images (count, 1, 8, 8) with values from 0 to 1 and their digits (count,), in two parts."""
+    """Images (count, 1, 8, 8) and their digits (count,), in two parts."""
 
     training: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
@@ -38,6 +38,8 @@ def load_digits() -> Digits:
     >>> digits = load_digits()
     >>> len(digits.training[1]), len(digits.test[1]), digits.test[0].shape[1:]
     (1347, 450, torch.Size([1, 8, 8]))
+    >>> digits.training[0].std()  # the pixels of all training images have mean 0 and variance 1
+    tensor(1.)
     """
     try:
         from sklearn.datasets import load_digits as sklearn_digits
@@ -47,24 +49,26 @@ def load_digits() -> Digits:
             "the digits come with scikit-learn, which is not installed: pip install 'erlangen[train]'"
         ) from None
     bunch: Any = sklearn_digits()
-    images = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
+    images = torch.tensor(bunch.images, dtype=torch.float32)[:, None]
     labels = torch.tensor(bunch.target, dtype=torch.long)
     training, test = train_test_split(
         range(len(labels)), test_size=0.25, stratify=labels.numpy(), random_state=0
     )
+    seen = images[training]
+    images = (images - seen.mean()) / seen.std()
     return Digits((images[training], labels[training]), (images[test], labels[test]))
 
 
 def shifted(images: Tensor, moves: Tensor) -> Tensor:
-    """Each image moved by its own (down, right) of -1, 0 or 1 pixels; what comes in is dark.
+    """Each image moved by its own (down, right) of -1, 0 or 1 pixels; what comes in has the least value.
 
     >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
     >>> shifted(image, torch.tensor([[1, 0]]))
-    tensor([[[[0., 0.],
+    tensor([[[[1., 1.],
               [1., 2.]]]])
     """
     height, width = images.shape[-2:]
-    framed = F.pad(images, (1, 1, 1, 1))
+    framed = F.pad(images, (1, 1, 1, 1), value=images.min().item())
     rows = torch.arange(height) + 1 - moves[:, :1]
     columns = torch.arange(width) + 1 - moves[:, 1:]
     which = torch.arange(len(images))[:, None, None]
@@ -94,6 +98,8 @@ def vit_run(digits: Digits, recipe: ViTRecipe, processes: Processes = ALONE) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(mixed(recipe.seed, INITIAL))
         model = ViT(sizes)
+        # Far apart from the start: learning where a patch lies would otherwise take hundreds of steps.
+        nn.init.normal_(model.positions, std=0.5)
     order = Shuffled(len(labels), recipe.batch, recipe.seed, processes)
 
     def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -111,7 +117,7 @@ def vit_run(digits: Digits, recipe: ViTRecipe, processes: Processes = ALONE) -> 
         loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1),
         steps=recipe.steps,
         seed=recipe.seed,
-        evaluate=lambda model: tested(model, digits),
+        evaluate=lambda model: measured(model, digits),
         every=min(max(recipe.steps // 10, 1), 500),
         clip=1.0,
         config=outcome.configuration("vit", recipe, processes),
@@ -119,13 +125,13 @@ def vit_run(digits: Digits, recipe: ViTRecipe, processes: Processes = ALONE) -> 
 
 
 @torch.no_grad()
-def tested(model: nn.Module, digits: Digits) -> Evaluation:
+def measured(model: nn.Module, digits: Digits) -> Evaluation:
     """The loss and the share of test digits that the model reads rightly.
 
     >>> class Zero(nn.Module):
     ...     def forward(self, images):
     ...         return torch.eye(10)[:1].expand(len(images), 10)
-    >>> tested(Zero(), load_digits())["accuracy"]
+    >>> measured(Zero(), load_digits())["accuracy"]
     0.1
     """
     images, labels = digits.test
