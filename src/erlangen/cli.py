@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from erlangen.commands import audit, classify, demo, hierarchy, show, symmetry, theorems, train
+from erlangen.commands import audit, classify, demo, hierarchy, show, symmetry, table2, theorems, train
 
 HELP = """Attention, characterised by its relations and symmetries.
 
@@ -46,7 +46,7 @@ def options(
     """Options of `erlangen` itself."""
 
 
-for command in (show, classify, symmetry, audit, hierarchy, theorems, train, demo):
+for command in (show, classify, symmetry, audit, hierarchy, theorems, table2, train, demo):
     command.register(app)
 
 

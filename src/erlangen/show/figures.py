@@ -55,7 +55,7 @@ def figure(bound: Sequence[Bound], title: str | None = None) -> Figure:
         picture = _sheet((2.6 * columns, 2.9 * rows + 0.2))
         panels = picture.subplots(rows, columns, squeeze=False).flat
         for axes, (place, _, neighborhoods) in zip(panels, shown, strict=False):
-            _matrix(axes, neighborhoods, place)
+            draw_matrix(axes, neighborhoods, place)
         for unused in panels[len(shown) :]:
             unused.axis("off")
     _, relation, neighborhoods = bound[0]
@@ -90,11 +90,19 @@ def _pair(axes: Iterable[Axes], member: Bound) -> None:
     """Matrix and graph of one relation."""
     place, relation, neighborhoods = member
     matrix, graph = axes
-    _matrix(matrix, neighborhoods, f"{place}\n{_wrapped(repr(relation), 46)}" if place else "")
+    draw_matrix(matrix, neighborhoods, f"{place}\n{_wrapped(repr(relation), 46)}" if place else "")
     draw_graph(graph, relation, neighborhoods)
 
 
-def _matrix(axes: Axes, bound: Neighborhoods, heading: str) -> None:
+def draw_matrix(axes: Axes, bound: Neighborhoods, heading: str) -> None:
+    """The matrix of a relation on an axis, cell by cell or, if it is large, as densities; with its count.
+
+    >>> from erlangen.relations import Causal
+    >>> axes = Figure().subplots()
+    >>> draw_matrix(axes, Causal().on(3), "")
+    >>> axes.get_title()
+    'matrix: 6 of 9 pairs'
+    """
     if max(bound.queries, bound.keys) <= NODES:
         _cells(axes, bound)
     else:
