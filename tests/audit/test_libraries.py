@@ -242,12 +242,13 @@ def test_rounding_is_told_from_dependence():
     assert (measured.relations[0] & measured.rounding[0]).num_edges == 0
 
 
-def test_a_small_but_real_dependence_is_not_taken_for_rounding():
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_a_small_but_real_dependence_is_not_taken_for_rounding(dtype, size):
     class Faint(nn.Module):
         def forward(self, x):
-            return x + 1e-6 * x.mean(1, keepdim=True)
+            return x + size * x.mean(1, keepdim=True)
 
-    measured = flow(Faint(), Inputs.of(vectors(6)))
+    measured = flow(Faint(), Inputs.of(vectors(6).to(dtype)))
     assert set(measured.relations) == {er.Full().on(6)}
     assert all(part.num_edges == 0 for part in measured.rounding)
 
