@@ -62,7 +62,13 @@ class BERTConfig:
 
 
 class Block(nn.Module):
-    """norm(x + attention(x)), then norm(x + mlp(x)): normalised last."""
+    """norm(x + attention(x)), then norm(x + mlp(x)): normalised last.
+
+    >>> block = Block(BERTConfig(vocab_size=11, context=8, layers=1, heads=2, width=8))
+    >>> y = block(torch.randn(2, 5, 8), RELATION)
+    >>> y.shape, bool(y.mean(-1).abs().max() < 1e-6)
+    (torch.Size([2, 5, 8]), True)
+    """
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
@@ -82,7 +88,12 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """The scores of all words at each position, on the embedding of the words."""
+    """The scores of all words at each position: <norm(gelu(W x_i)), words_w> + b_w.
+
+    >>> head = Head(BERTConfig(vocab_size=11, context=8, layers=1, heads=2, width=8))
+    >>> head(torch.randn(2, 5, 8), torch.randn(11, 8)).shape
+    torch.Size([2, 5, 11])
+    """
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()

@@ -68,7 +68,12 @@ class GPTConfig:
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): normalised first."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): normalised first.
+
+    >>> block = Block(GPTConfig(vocab_size=11, context=8, layers=1, heads=2, width=8))
+    >>> block(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 5, 8])
+    """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

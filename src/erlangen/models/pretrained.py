@@ -23,6 +23,12 @@ class Pretrained:
     shards). `prefix` is cut off the tensors' names, so that a base model and one with a head read the same.
     Nothing is downloaded or unpickled. Whoever reads says what it understands: `only` refuses options with
     other values, and `fill` refuses tensors that nobody took, for both would mean other numbers.
+
+    >>> Pretrained("nowhere", "gpt2", prefix="transformer")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.DataError: nowhere: no such directory; expected a checkpoint with config.json and
+    model.safetensors (nothing is downloaded)
     """
 
     def __init__(self, source: Any, model_type: str, prefix: str) -> None:

@@ -66,7 +66,13 @@ class Saved(nn.Module):
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The tensors and the metadata of a safetensors file."""
+    """The tensors and the metadata of a safetensors file.
+
+    >>> read_tensors(Path("nowhere.safetensors"))
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.DataError: nowhere.safetensors: no such file
+    """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -147,7 +153,13 @@ def _config(model: type[Saved], path: Path, about: str | None) -> Any:
 
 
 def fill(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
-    """Put tensors into a model under exactly its names and shapes, keeping their types."""
+    """Put tensors into a model under exactly its names and shapes, keeping their types.
+
+    >>> fill(nn.Linear(2, 1), {}, "the file")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.DataError: the file does not fit Linear: missing ['bias', 'weight'], unknown []
+    """
     wanted = model.state_dict()
     missing, unknown = wanted.keys() - tensors.keys(), tensors.keys() - wanted.keys()
     if missing or unknown:

@@ -78,7 +78,12 @@ class TransformerConfig:
 
 
 class Layer(nn.Module):
-    """Self-attention, in a decoder cross-attention, and a network, each with its residual and norm."""
+    """Self-attention, in a decoder cross-attention, and a network, each with its residual and norm.
+
+    >>> layer = Layer(TransformerConfig(None, None, layers=1, heads=2, width=8), DECODER, CROSS)
+    >>> layer(torch.randn(2, 3, 8), DECODER, torch.randn(2, 5, 8), CROSS).shape
+    torch.Size([2, 3, 8])
+    """
 
     def __init__(self, config: TransformerConfig, relation: Relation, cross: Relation | None) -> None:
         super().__init__()

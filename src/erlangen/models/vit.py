@@ -101,7 +101,12 @@ def with_class_token(relation: Relation | PerHead, patches: int) -> Relation | P
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): normalised first."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): normalised first.
+
+    >>> block = Block(ViTConfig(8, 2, 1, layers=1, heads=2, width=8, classes=3), RELATION)
+    >>> block(torch.randn(2, 17, 8)).shape
+    torch.Size([2, 17, 8])
+    """
 
     def __init__(self, config: ViTConfig, relation: Relation | PerHead) -> None:
         super().__init__()
