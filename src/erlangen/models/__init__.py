@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from erlangen.models.sparse_transformer import SparseTransformer
     from erlangen.models.t5 import T5
     from erlangen.models.transformer import Transformer
+    from erlangen.models.unlimiformer import Unlimiformer
     from erlangen.models.vit import ViT
 
 # name -> the module it is imported from when first used.
@@ -29,6 +30,7 @@ _LAZY = {
     "SparseTransformer": "erlangen.models.sparse_transformer",
     "T5": "erlangen.models.t5",
     "Transformer": "erlangen.models.transformer",
+    "Unlimiformer": "erlangen.models.unlimiformer",
     "ViT": "erlangen.models.vit",
 }
 
@@ -41,6 +43,7 @@ __all__ = [
     "Bahdanau",
     "SparseTransformer",
     "Transformer",
+    "Unlimiformer",
     "ViT",
 ]
 
