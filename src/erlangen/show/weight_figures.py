@@ -23,6 +23,7 @@ LARGEST = 512
 """Matrices of more positions a side are not drawn; their bias by distance is."""
 MOST_HEADS = 8
 """Most heads drawn; the picture says when some are left out."""
+_NOTE = "darker: nearer to the largest weight of the row; grey: not read"
 
 
 def weight_figure(
@@ -57,9 +58,25 @@ def weight_figure(
     heading = title or repr(weighted)
     if title:
         sizes = f"{_wrapped(repr(weighted), 84)} on {sizes}"
-    note = "darker: nearer to the largest weight of the row; grey: not read"
-    picture.suptitle(f"{_wrapped(heading, 84)}\n{sizes}\n{note}", fontsize=10, color=INK, parse_math=False)
+    picture.suptitle(f"{_wrapped(heading, 84)}\n{sizes}\n{_NOTE}", fontsize=10, color=INK, parse_math=False)
     return picture
+
+
+def side_by_side(shown: Sequence[tuple[str, WeightedNeighborhoods]], path: Path, title: str) -> None:
+    """The first head of several weighted relations beside one another, written to a file.
+
+    >>> import tempfile
+    >>> from erlangen.relations import ALiBi, Decay
+    >>> shown = [("ALiBi", ALiBi(1).on(4)), ("decay", Decay(0.5).on(4))]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     side_by_side(shown, Path(folder, "a.png"), "two")
+    """
+    picture = _sheet((2.9 * len(shown), 3.5))
+    panels = picture.subplots(1, len(shown), squeeze=False).flat
+    for axes, (name, bound) in zip(panels, shown, strict=True):
+        _matrix(axes, shares(bound, 0), name)
+    picture.suptitle(f"{title}\n{_NOTE}", fontsize=10, color=INK, parse_math=False)
+    picture.savefig(path, dpi=130)
 
 
 def save_weights(
