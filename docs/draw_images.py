@@ -6,9 +6,23 @@ from PIL import Image
 
 from erlangen.bias.hierarchy import ORDERS, hierarchy
 from erlangen.models.vit import with_class_token
-from erlangen.relations import Bipartite, Causal, Dilated, Full, Global, Grid, Prefix, Window
+from erlangen.relations import (
+    ALiBi,
+    Bipartite,
+    Causal,
+    Dilated,
+    Distance,
+    Full,
+    Global,
+    Graph,
+    Grid,
+    Prefix,
+    RelativeBias,
+    Window,
+)
 from erlangen.show.figures import save
 from erlangen.show.hierarchy import save as save_hierarchy
+from erlangen.show.weight_figures import side_by_side
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -24,6 +38,13 @@ MODELS = [
     ("Transformer, T5 (4 + 6)", Prefix(4), Prefix(4).on(10)),
     ("ViT, strided", Window(2), with_class_token(Window(2), 9).on(10)),
     ("ViT, 2-D window", Grid((3, 3), 1), with_class_token(Grid((3, 3), 1), 9).on(10)),
+]
+RING = Graph([(i, (i + s) % 12) for i in range(12) for s in (1, 11)], nodes=12)
+WEIGHTED = [
+    ("ALiBi, causal", ALiBi(0.25).on(12)),
+    ("ALiBi over all pairs", ALiBi(0.25, relation=Full()).on(12)),
+    ("T5's buckets", RelativeBias([0, -1, -1.5, -2, 0, -0.2, -0.5, -0.9], max_distance=9).on(12)),
+    ("distance in a ring", Distance(RING, [0, -0.4, -0.8, -1.2, -1.6, -2, -2.4]).on(12)),
 ]
 LONG = Window(lookback=256) | Causal() & (Global(keys=range(16)) | Dilated(512))
 IMAGE = Grid((4, 5), 1)
@@ -42,7 +63,8 @@ def main() -> None:
     for name, (bound, title) in PICTURES.items():
         save(bound, [IMAGES / f"{name}.png"], title)
     save_hierarchy([hierarchy(order) for order in ORDERS], IMAGES / "hierarchy.png")
-    for path in (IMAGES / f"{name}.png" for name in (*PICTURES, "hierarchy")):
+    side_by_side(WEIGHTED, IMAGES / "weighted.png", "Four weighted relations")
+    for path in (IMAGES / f"{name}.png" for name in (*PICTURES, "weighted", "hierarchy")):
         with Image.open(path) as picture:
             picture.convert("RGB").quantize(64).save(path, optimize=True)
 
