@@ -78,7 +78,7 @@ class Bahdanau(Saved):
         self.bridge = nn.Linear(width, width)
         self.W = nn.Linear(width, width, bias=False)
         self.U = nn.Linear(2 * width, width)
-        self.v = nn.Parameter(torch.randn(width) / width**0.5)
+        self.v = nn.Parameter(3 * torch.randn(width) / width**0.5)  # scores of order 3: weights differ early
         self.decoder = nn.GRUCell(3 * width, width)
         self.output = nn.Linear(3 * width, config.target_vocab)
         self._initialise()
