@@ -1,6 +1,5 @@
 // The Python module: checks every tensor it is handed, then runs a kernel without the interpreter lock.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -10,30 +9,16 @@
 #include <stdexcept>
 #include <string>
 
+#include "arrays.h"
 #include "dispatch.h"
 #include "index.h"
+#include "module_triples.h"
 #include "pieces.h"
-#include "threads.h"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace erlangen {
 namespace {
-
-using Input = nb::ndarray<nb::ro, nb::device::cpu>;
-using Output = nb::ndarray<nb::device::cpu>;
-template <class T>
-using Integers = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-template <class T>
-Span<T> span(const Integers<T>& x) {
-  return {x.data(), static_cast<int64_t>(x.size())};
-}
 
 // The index of a relation, or of the distinct relations of batch items and heads.
 struct Tiles {
@@ -56,54 +41,6 @@ struct Runs {
       : index(queries, keys, relations, span(indptr), span(starts), span(stops)),
         which(Tiles::make_which(which_, relations)) {}
 };
-
-std::optional<Storage> storage_of(nb::dlpack::dtype type) {
-  const auto code = static_cast<nb::dlpack::dtype_code>(type.code);
-  if (type.lanes != 1) return {};
-  if (code == nb::dlpack::dtype_code::Float && type.bits == 32) return Storage::f32;
-  if (code == nb::dlpack::dtype_code::Float && type.bits == 64) return Storage::f64;
-  if (code == nb::dlpack::dtype_code::Float && type.bits == 16) return Storage::f16;
-  if (code == nb::dlpack::dtype_code::Bfloat && type.bits == 16) return Storage::bf16;
-  return {};
-}
-
-template <class A>
-bool has_shape(const A& x, std::initializer_list<int64_t> shape) {
-  if (x.ndim() != shape.size()) return false;
-  size_t n = 0;
-  for (int64_t size : shape)
-    if (static_cast<int64_t>(x.shape(n++)) != size) return false;
-  return true;
-}
-
-// Outputs are fresh memory.
-template <class A>
-A& fresh(A& x) {
-  prefer_large_pages(const_cast<void*>(static_cast<const void*>(x.data())), x.nbytes());
-  return x;
-}
-
-template <class A>
-View view(const A& x, const Problem& p, int64_t heads, int64_t rows, int64_t dim, const char* name) {
-  require(storage_of(x.dtype()) == p.storage, std::string(name) + ": dtype differs from that of q");
-  require(has_shape(x, {p.batch, heads, rows, dim}), std::string(name) + ": unexpected shape");
-  require(dim <= 1 || x.stride(3) == 1, std::string(name) + ": the last dimension must be contiguous");
-  return {const_cast<void*>(static_cast<const void*>(x.data())), x.stride(0), x.stride(1), x.stride(2)};
-}
-
-// A contiguous tensor of accumulators.
-template <class A>
-void* accumulators(const A& x, const Problem& p, std::initializer_list<int64_t> shape, const char* name) {
-  const Storage wanted = p.storage == Storage::f64 ? Storage::f64 : Storage::f32;
-  require(storage_of(x.dtype()) == wanted, std::string(name) + ": must be float32, or float64 for float64 inputs");
-  require(has_shape(x, shape), std::string(name) + ": unexpected shape");
-  int64_t stride = 1;
-  for (size_t d = x.ndim(); d-- > 0;) {
-    require(x.size() == 0 || x.shape(d) <= 1 || x.stride(d) == stride, std::string(name) + ": must be contiguous");
-    stride *= static_cast<int64_t>(x.shape(d));
-  }
-  return const_cast<void*>(static_cast<const void*>(x.data()));
-}
 
 // What scores are besides products: see Problem.
 struct Scores {
@@ -326,6 +263,7 @@ NB_MODULE(_native, m) {
   m.def("instruction_sets", instruction_sets, "The instruction sets this machine can run, the best first.");
   m.def("instruction_set", [] { return std::string(kernels().name); }, "The instruction set in use.");
   m.def("choose_instruction_set", choose, "name"_a);
+  add_triples(m, [] { return kernels().name; });
 }
 
 }  // namespace erlangen
