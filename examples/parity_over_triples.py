@@ -9,7 +9,7 @@ Three models with one attention layer are trained on all 128 inputs:
 - ternary: `TripleAttention` over `Fano()`;
 - pairwise: `Attention` over the shadow of `Fano()` (everything but oneself), with more parameters. Such a
   layer commutes with all 5,040 permutations, so its error cannot fall below 4/15, whatever its width and
-  depth: the script computes this floor by averaging the target over all rearrangements of the other positions;
+  depth: the script computes this floor by averaging the target over all rearrangements of the others;
 - pairwise, positions: the same with a learned vector for every position, which breaks the symmetry. The floor
   does not hold for it; how far it comes is measured.
 
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer steps and one seed")
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the plot")
     options = parser.parse_args()
-    steps, seeds = (150, 1) if options.quick else (1000, 3)
+    steps, seeds = (150, 1) if options.quick else (600, 3)
 
     signs = torch.tensor(list(product((-1.0, 1.0), repeat=POINTS)))
     wanted = targets(signs)
