@@ -3,8 +3,12 @@
 from pathlib import Path
 
 from PIL import Image
+from rich.console import Console
 
 from erlangen.bias.hierarchy import ORDERS, hierarchy
+from erlangen.commands.table2 import draw, outcomes_of
+from erlangen.commands.table2.architectures import TABLE2
+from erlangen.models.sparse_transformer import fixed, strided
 from erlangen.models.vit import with_class_token
 from erlangen.relations import (
     ALiBi,
@@ -16,13 +20,20 @@ from erlangen.relations import (
     Global,
     Graph,
     Grid,
+    GridOffset,
+    Offset,
+    PerHead,
     Prefix,
     RelativeBias,
     Window,
+    reach,
 )
 from erlangen.show.figures import save
 from erlangen.show.hierarchy import save as save_hierarchy
 from erlangen.show.weight_figures import side_by_side
+from erlangen.training import ViTRecipe, train, vit_run
+from erlangen.training.plot import save_plot
+from erlangen.training.vit import load_digits
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -39,6 +50,19 @@ MODELS = [
     ("ViT, strided", Window(2), with_class_token(Window(2), 9).on(10)),
     ("ViT, 2-D window", Grid((3, 3), 1), with_class_token(Grid((3, 3), 1), 9).on(10)),
 ]
+CORNER = GridOffset((3, 4), (-1, -1))
+CONVOLUTION = [
+    *[(f"head {d:+d}", Offset(d), Offset(d).on(7)) for d in (-1, 0, 1)],
+    ("upper left of a 3 x 3 kernel", CORNER, CORNER.on(12)),
+]
+SPARSE = [
+    ("strided, near", strided(4)[0], strided(4)[0].on(16)),
+    ("strided, far", strided(4)[1], strided(4)[1].on(16)),
+    ("one layer reaches", Causal(), reach([PerHead(strided(4))]).on(16)),
+    ("fixed, near", fixed(4, 16)[0], fixed(4, 16)[0].on(16)),
+    ("fixed, far", fixed(4, 16)[1], fixed(4, 16)[1].on(16)),
+    ("two layers of either reach", Causal(), reach([PerHead(fixed(4, 16))] * 2).on(16)),
+]
 RING = Graph([(i, (i + s) % 12) for i in range(12) for s in (1, 11)], nodes=12)
 WEIGHTED = [
     ("ALiBi, causal", ALiBi(0.25).on(12)),
@@ -51,6 +75,8 @@ IMAGE = Grid((4, 5), 1)
 
 PICTURES = {
     "relations": (PAPER, "One layer, four relations"),
+    "convolution": (CONVOLUTION, "A convolution: one head for each offset"),
+    "sparse": (SPARSE, "The heads of Sparse Transformers, stride 4"),
     "models": (MODELS, "The relations of the models"),
     "long": ([("", LONG, LONG.on(8192))], None),
     "grid": ([("", IMAGE, IMAGE.on(20))], None),
@@ -64,7 +90,12 @@ def main() -> None:
         save(bound, [IMAGES / f"{name}.png"], title)
     save_hierarchy([hierarchy(order) for order in ORDERS], IMAGES / "hierarchy.png")
     side_by_side(WEIGHTED, IMAGES / "weighted.png", "Four weighted relations")
-    for path in (IMAGES / f"{name}.png" for name in (*PICTURES, "weighted", "hierarchy")):
+    t5 = [row for row in TABLE2 if row.model == "T5"]
+    draw(outcomes_of(tuple(t5), Console(stderr=True)), IMAGES)
+    (IMAGES / "t5.png").replace(IMAGES / "table2.png")
+    run = vit_run(load_digits(), ViTRecipe())
+    save_plot(train(run), IMAGES / "training.png", "ViT: cross-entropy of the digit", "test")
+    for path in (IMAGES / f"{name}.png" for name in (*PICTURES, "weighted", "hierarchy", "table2", "training")):
         with Image.open(path) as picture:
             picture.convert("RGB").quantize(64).save(path, optimize=True)
 

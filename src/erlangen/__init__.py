@@ -56,7 +56,7 @@ from erlangen.relations import (
 )
 
 if TYPE_CHECKING:
-    from erlangen import attention, bias, equivariance, integrations, models, nn, testing
+    from erlangen import attention, bias, equivariance, integrations, models, nn, testing, training
     from erlangen.attention import Plan, attend, attend_triples, kernels, plan
     from erlangen.audit import audit
     from erlangen.bias import Bias, classify, hierarchy
@@ -88,6 +88,7 @@ _LAZY = {
     "nn": None,
     "symmetry": None,
     "testing": None,
+    "training": None,
 }
 
 __all__ = [
@@ -154,6 +155,7 @@ __all__ = [
     "stack_symmetry",
     "symmetry",
     "testing",
+    "training",
     "translations",
 ]
 
