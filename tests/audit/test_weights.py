@@ -280,6 +280,12 @@ def test_a_kernel_that_drops_the_bias_is_a_contradiction(monkeypatch):
     assert any("not what its kernel adds" in text for text in report.contradictions)
 
 
+@pytest.mark.parametrize("expect", [er.ALiBi(1), {"*": er.ALiBi(1)}])
+def test_weights_are_not_expected(expect):
+    with pytest.raises(er.errors.ParameterError, match=r"expect Causal\(\) in place of ALiBi"):
+        quickly(er.Attention(8, 2), torch.randn(1, N, 8), expect)
+
+
 def test_items_may_differ_and_nothing_read_is_nothing():
     per_item = np.stack([-0.5 * np.abs(QUERY - KEY), -0.25 * np.abs(QUERY - KEY)])[:, None]
     told = form_of(per_item)

@@ -199,6 +199,16 @@ def test_the_exact_difference_is_exact():
     assert classes.tolist() == [1, 0, 1, 0]
 
 
+def test_the_command():
+    from typer.testing import CliRunner
+
+    from erlangen.cli import app
+
+    told = CliRunner().invoke(app, ["symmetry", "ALiBi([0.5, 0.25], relation=Full())", "--n", "5"]).stdout
+    assert "symmetry: Z2, order 2 (symbolic)" in told
+    assert "(0 4)(1 3)" in told
+
+
 def test_sizes():
     assert symmetry(ALiBi(1, relation=Documents([2, 2]))).degree == 4
     with pytest.raises(SizeError, match="no size of its own"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from erlangen.audit.measure import Measured
 from erlangen.errors import ErlangenError, ParameterError
-from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
+from erlangen.relations import Batch, Neighborhoods, PerHead, Relation, WeightedRelation
 
 Expected = Relation | PerHead | Batch
 Expectation = Expected | Mapping[str, Expected] | Callable[[Measured], Expected | None] | None
@@ -64,6 +64,12 @@ def check_expectation(expect: Any) -> None:
     """
     if expect is None or isinstance(expect, Expected):
         return
+    for one in expect.values() if isinstance(expect, Mapping) else (expect,):
+        if isinstance(one, WeightedRelation):
+            raise ParameterError(
+                f"weights are measured, not expected: expect {one.support!r} in place of {one!r}, and read "
+                "the weights off each call"
+            )
     if isinstance(expect, Mapping):
         for pattern, relation in expect.items():
             if not isinstance(pattern, str) or not isinstance(relation, Expected):
