@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from erlangen.attention import attend
+from erlangen.attention.kernels import Additive
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.integrations.edge_index import Edges, edges_of
 
@@ -176,11 +177,11 @@ class RelationConv(nn.Module):
         scale = 1 / sqrt(self.out_channels)
         features = None if self.lin_edge is None else self._split(self.lin_edge(edge_attr))
         if features is None and edges.simple:
-            h, lse = self._attend(q, k, v, edges.relation, scale, weights)
+            h, lse = self._attend(q, k, v, edges.relation, weights, scale=scale)
         else:
             # Each edge as a key of its own: it has features, or its pair is there twice.
             key, value = (_at(x, edges.source[edges.order], features, edges.order) for x in (k, v))
-            h, lse = self._attend(q, key, value, edges.runs, scale, weights)
+            h, lse = self._attend(q, key, value, edges.runs, weights, scale=scale)
         h = self._joined(h)
         if self.root_weight:
             root = self.lin_skip(targets)
@@ -216,20 +217,31 @@ class RelationConv(nn.Module):
         a = b.new_zeros(count[1], self.heads) if own is None else (own * self.att_dst).sum(-1)
         edges = edges_of(edge_index, *count, loops=min(count) if self.add_self_loops else 0)
         features = self._edge_logits(edge_index, edge_attr, min(count))
-        logits = F.leaky_relu(a[edges.target] + b[edges.source] + features, self.negative_slope)
-        one, key = torch.ones_like(a)[..., None], logits[edges.order][..., None]
-        h, lse = self._attend(one, key, v[edges.source[edges.order]], edges.runs, 1.0, weights)
+        simple = features is None and edges.simple
+        logits = None
+        if weights or not simple:
+            logits = a[edges.target] + b[edges.source]
+            logits = F.leaky_relu(logits if features is None else logits + features, self.negative_slope)
+        if simple:
+            kernel = Additive(slope=self.negative_slope)
+            h, lse = self._attend(a[..., None], b[..., None], v, edges.relation, weights, kernel=kernel)
+        else:
+            assert logits is not None
+            one, key = torch.ones_like(a)[..., None], logits[edges.order][..., None]
+            h, lse = self._attend(one, key, v[edges.source[edges.order]], edges.runs, weights, scale=1.0)
         h = self._joined(h)
         if self.res is not None and targets is not None:
             h = h + self.res(targets)
         if self.bias is not None:
             h = h + self.bias
-        return h if lse is None else (h, (edges.edge_index, (logits - lse[edges.target]).exp()))
+        if lse is None or logits is None:
+            return h
+        return h, (edges.edge_index, (logits - lse[edges.target]).exp())
 
-    def _edge_logits(self, edge_index: Tensor, edge_attr: Any, nodes: int) -> Tensor | float:
-        """What the features of the edges add to the logits, (edges, heads); nothing where there are none."""
+    def _edge_logits(self, edge_index: Tensor, edge_attr: Any, nodes: int) -> Tensor | None:
+        """What the features of the edges add to the logits, (edges, heads); None where there are none."""
         if edge_attr is None or self.lin_edge is None:
-            return 0.0
+            return None
         from torch_geometric.utils import add_self_loops, remove_self_loops
 
         if self.add_self_loops:
@@ -240,12 +252,12 @@ class RelationConv(nn.Module):
         return (self._split(self.lin_edge(edge_attr)) * self.att_edge).sum(-1)
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float, lse: bool
+        self, q: Tensor, k: Tensor, v: Tensor, relation: Any, lse: bool, **scores: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of (n, heads, dim) tensors, and the log-sum-exp (n, heads) where asked for."""
         q, k, v = (x.transpose(0, 1) for x in (q, k, v))
         dropout = self.dropout if self.training else 0.0
-        out = attend(q, k, v, relation, scale=scale, dropout=dropout, return_lse=lse)
+        out = attend(q, k, v, relation, dropout=dropout, return_lse=lse, **scores)
         h, total = out if lse else (out, None)
         return h.transpose(0, 1), None if total is None else total.T
 
