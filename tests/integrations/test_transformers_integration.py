@@ -160,7 +160,7 @@ def test_the_relations_of_a_mask_are_the_mask_of_sdpa(case, pad):
         expected = library.sdpa_mask(**sizes, allow_is_causal_skip=False)
         assert type(made) is RelationMask
         assert made.shape == (2, 1, queries, keys)
-        assert torch.equal(made.dense(), expected.expand(2, 1, queries, keys)), (case, pad, queries, keys)
+        assert torch.equal(made.readable(), expected.expand(2, 1, queries, keys)), (case, pad, queries, keys)
     structure = relation_mask(2, 9, 9, mask_function=function).reading
     assert repr(structure.relation).startswith(text)
 
@@ -192,17 +192,17 @@ def test_closures_whose_meaning_changed_are_evaluated_instead(monkeypatch):
         closures._trusted.cache_clear()
 
 
-def test_a_relation_mask_is_a_tensor_to_whoever_computes_with_it():
-    made = relation_mask(2, 5, 5, attention_mask=torch.tensor([[1, 1, 1, 0, 0], [1] * 5]))
-    dense = made.dense()
+def test_a_relation_mask_is_the_mask_of_eager_to_whoever_computes_with_it():
+    sizes = {"batch_size": 2, "q_length": 5, "kv_length": 5, "dtype": torch.float64}
+    sizes["attention_mask"] = torch.tensor([[1, 1, 1, 0, 0], [1] * 5]).bool()
+    made, dense = relation_mask(**sizes), library.eager_mask(**sizes)
     assert isinstance(made, torch.Tensor)
-    assert (made.dtype, made.ndim) == (torch.bool, 4)
+    assert (made.dtype, made.shape) == (dense.dtype, dense.shape)
     assert made.detach() is made
     assert "Padding(3)" in repr(made)
     assert torch.equal(made[:, :, :2], dense[:, :, :2])
-    assert torch.equal(~made, ~dense)
-    assert torch.equal(torch.where(made, 1.0, 0.0), dense.float())
-    assert torch.equal(dense & made, dense)
+    assert torch.equal(made + 1, dense + 1)
+    assert torch.equal(torch.cat([made, dense], -1), torch.cat([dense, dense], -1))
 
 
 def test_masks_of_the_users_own():
@@ -215,6 +215,7 @@ def test_masks_of_the_users_own():
         "packed": {"position_ids": torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 1], list(range(9))])},
         "boolean": {"attention_mask": free},
         "additive": {"attention_mask": torch.where(free, 0.0, lowest)},
+        "the same for all queries": {"attention_mask": torch.where(torch.arange(9) == 3, lowest, 0.0)[None, None, None]},
         "weights": {"attention_mask": torch.randn(2, 1, 9, 9).masked_fill(~free, lowest)},
     }
     for name, inputs in given.items():
@@ -460,4 +461,4 @@ def test_the_registered_functions_take_what_transformers_passes():
     theirs = set(inspect.signature(library.sdpa_mask).parameters)
     ours = set(inspect.signature(relation_mask).parameters)
     assert {"batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "mask_function"} <= ours & theirs
-    assert masks.mask(er.Causal(), 3).equal(relation_mask(1, 3, 3).dense()[0, 0])
+    assert masks.mask(er.Causal(), 3).equal(relation_mask(1, 3, 3).readable()[0, 0])

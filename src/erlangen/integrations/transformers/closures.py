@@ -182,7 +182,9 @@ def _bidirectional(place: Place) -> Reading:
     return Reading(Full())
 
 
-def _sliding(place: Place, sliding_window: int) -> Reading:
+def _sliding(place: Place, sliding_window: int) -> Reading | None:
+    if sliding_window < 1:
+        return None
     # key > query - sliding_window, unbounded ahead: no key lies further ahead than there are keys.
     return Reading(Window(lookback=sliding_window - 1, lookahead=place.keys + place.queries))
 

@@ -112,7 +112,8 @@ def _reads(
         own = _behind(replaced, queries, mask.keys, mask.key_offset, type(module).__name__)
         return Reads(meet(own, mask.reading.given), mask.keys)
     if mask is not None:
-        return _from_tensor(mask[..., :keys], replaced, keys, type(module).__name__)
+        mask = mask[..., :keys].expand(-1, -1, queries, keys)
+        return _from_tensor(mask, replaced, keys, type(module).__name__)
     if replaced is not None:
         return Reads(_behind(replaced, queries, keys, 0, type(module).__name__), keys)
     # As for "sdpa": without a mask the module says whether it is causal, and query 0 stands at key 0.

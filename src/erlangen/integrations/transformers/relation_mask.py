@@ -13,17 +13,20 @@ from erlangen.integrations.transformers.closures import Place, Reading, bounded,
 
 
 class RelationMask(Tensor):
-    """A boolean mask (batch, 1, queries, keys) that holds relations; tensor operations see the dense mask.
+    """An additive mask (batch, 1, queries, keys) that holds relations; tensor operations see the dense mask.
 
     - `reading`: what the layer is to read, and what this batch has at all: padding, packed documents;
     - `keys`: relations speak of the first `keys` keys; those after them (a static cache not yet full) are
       never read;
     - `key_offset`: the position of the first key; a sliding cache has dropped those before it.
 
+    To a model that computes with it, it is the mask that "eager" attention gets: 0 where a query reads, the
+    lowest number of its type where it does not.
+
     >>> made = relation_mask(batch_size=1, q_length=3, kv_length=3)
     >>> made.shape, made.reading.relation
     (torch.Size([1, 1, 3, 3]), Causal())
-    >>> made[0, 0, :2]
+    >>> made[0, 0, :2] == 0
     tensor([[ True, False, False],
             [ True,  True, False]])
     """
@@ -33,9 +36,9 @@ class RelationMask(Tensor):
     key_offset: int
 
     @staticmethod
-    def __new__(cls, place: Place, reading: Reading, keys: int, device: Any = "cpu") -> RelationMask:
-        shape = (place.batch, 1, place.queries, place.keys)
-        made: Any = Tensor._make_wrapper_subclass(cls, torch.Size(shape), dtype=torch.bool, device=device)
+    def __new__(cls, place: Place, reading: Reading, keys: int, dtype: torch.dtype) -> RelationMask:
+        shape = torch.Size((place.batch, 1, place.queries, place.keys))
+        made: Any = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=place.device)
         made.reading = reading
         made.keys, made.key_offset = keys, place.key_offset
         return made
@@ -43,12 +46,18 @@ class RelationMask(Tensor):
     def __init__(self, *arguments: Any) -> None:
         super().__init__()
 
-    def dense(self) -> Tensor:
-        """The mask as an ordinary tensor, True = may read."""
+    def readable(self) -> Tensor:
+        """The mask as an ordinary boolean tensor, True = may read."""
         batch, _, queries, keys = self.shape
         known = mask(self.reading.whole, queries, self.keys).to(self.device)
         known = known.expand(batch, 1, queries, self.keys)
         return torch.nn.functional.pad(known, (0, keys - self.keys))
+
+    def dense(self) -> Tensor:
+        """The mask as an ordinary additive tensor."""
+        lowest = torch.finfo(self.dtype).min
+        hidden = ~self.readable()
+        return torch.zeros(self.shape, dtype=self.dtype, device=self.device).masked_fill(hidden, lowest)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"RelationMask({self.reading.relation}, {self.reading.given}, shape={tuple(self.shape)})"
@@ -78,6 +87,7 @@ def relation_mask(
     mask_function: Any = None,
     attention_mask: Tensor | None = None,
     use_vmap: bool = False,
+    dtype: torch.dtype = torch.float32,
     device: Any = "cpu",
     **_: Any,
 ) -> RelationMask:
@@ -104,4 +114,4 @@ def relation_mask(
         if not place.aligned and not reading.position_free:
             reading = Reading(place.evaluated(mask_function))
     reading = Reading(reading.relation, meet(reading.given, padding(attention_mask, seen)))
-    return RelationMask(place, reading, seen.keys, device)
+    return RelationMask(place, reading, seen.keys, dtype)
