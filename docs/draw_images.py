@@ -52,7 +52,7 @@ MODELS = [
 ]
 CORNER = GridOffset((3, 4), (-1, -1))
 CONVOLUTION = [
-    *[(f"head {d:+d}", Offset(d), Offset(d).on(7)) for d in (-1, 0, 1)],
+    *[(f"head {d:+d}", Offset(d), Offset(d).on(12)) for d in (-1, 0, 1)],
     ("upper left of a 3 x 3 kernel", CORNER, CORNER.on(12)),
 ]
 SPARSE = [
@@ -95,7 +95,9 @@ def main() -> None:
     (IMAGES / "t5.png").replace(IMAGES / "table2.png")
     run = vit_run(load_digits(), ViTRecipe())
     save_plot(train(run), IMAGES / "training.png", "ViT: cross-entropy of the digit", "test")
-    for path in (IMAGES / f"{name}.png" for name in (*PICTURES, "weighted", "hierarchy", "table2", "training")):
+    for path in (
+        IMAGES / f"{name}.png" for name in (*PICTURES, "weighted", "hierarchy", "table2", "training")
+    ):
         with Image.open(path) as picture:
             picture.convert("RGB").quantize(64).save(path, optimize=True)
 
