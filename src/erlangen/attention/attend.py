@@ -17,14 +17,14 @@ from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
 from erlangen.attention.plan import choose, prepare, run
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import ParameterError
-from erlangen.relations import Bindable, Full, Neighborhoods
+from erlangen.relations import Bindable, Full, Neighborhoods, WeightedRelation
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    relation: Bindable | Neighborhoods | None = None,
+    relation: Bindable | Neighborhoods | WeightedRelation | None = None,
     *,
     kernel: Kernel | None = None,
     scale: float | None = None,

@@ -20,7 +20,7 @@ from erlangen.attention.kernels.form import Form
 from erlangen.attention.needs import PLAIN, Needs, needs_of, unable
 from erlangen.attention.shapes import check, fold
 from erlangen.errors import BackendError
-from erlangen.relations import Bindable, Neighborhoods
+from erlangen.relations import Bindable, Neighborhoods, WeightedRelation
 
 BACKENDS = ("reference", "sdpa", "tiles", "edges", "flex", "gather", "linear")
 
@@ -43,7 +43,7 @@ class Plan:
 
 
 def plan(
-    relation: Bindable | Neighborhoods,
+    relation: Bindable | Neighborhoods | WeightedRelation,
     q: Tensor,
     k: Tensor,
     v: Tensor,
