@@ -16,8 +16,8 @@ struct Batch {
   Bits<T> valid() const { return lanes_of<T>((uint64_t{1} << count) - 1); }
 };
 
-// Walks over the indices of a row.
-template <class T>
+// Walks over the indices of a row, and counts them where edges have numbers.
+template <class T, bool Counted>
 struct Walk {
   static constexpr int N = Batch<T>::N;
   const RunView& runs;
@@ -28,7 +28,7 @@ struct Walk {
     const int64_t* indptr = runs.indptr + relation * (runs.rows + 1) + row;
     run = indptr[0];
     end = indptr[1];
-    number = runs.before[row];
+    if constexpr (Counted) number = runs.before[row];
     if (run < end) next = runs.starts[run];
   }
   bool take(Batch<T>& batch) {
@@ -49,8 +49,10 @@ struct Walk {
       }
     }
     for (int t = batch.count; t < N; ++t) batch.index[t] = batch.index[batch.count - 1];
-    batch.first = number;
-    number += batch.count;
+    if constexpr (Counted) {
+      batch.first = number;
+      number += batch.count;
+    }
     return true;
   }
   // Single indices are scattered: the rows of the edges after the next ones (of this row or another) are fetched early.
@@ -115,8 +117,8 @@ struct Gathered {
 
 // Scores that are no products: lane t is sum_d vector[d] map(x[d] + row[t][d]), everything padded with zeros.
 template <class S, class T>
-__attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, const T* x, const T* vector, const ScoreMap<T>& map,
-                              int64_t dim) {
+__attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, const T* x, const T* vector,
+                                                 const ScoreMap<T>& map, int64_t dim) {
   constexpr int N = Batch<T>::N;
   return map.with_kind([&](auto kind) {
     Vec<T> products[N] = {};
@@ -132,8 +134,9 @@ __attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, con
 }
 // Their derivatives: to[d] += vector[d] sum_t weight[t] map'(x[d] + row[t][d]), and by the vector where asked for.
 template <class S, class T>
-__attribute__((noinline)) void add_additive(const Gathered<S, T>& rows, const T* x, const T* vector, const ScoreMap<T>& map,
-                         Vec<T> weights, int64_t dim, T* to, T* by_vector) {
+__attribute__((noinline)) void add_additive(const Gathered<S, T>& rows, const T* x, const T* vector,
+                                            const ScoreMap<T>& map, Vec<T> weights, int64_t dim, T* to,
+                                            T* by_vector) {
   constexpr int N = Batch<T>::N;
   T weight[N];
   store(weight, weights);

@@ -23,8 +23,8 @@ void for_rows(const Problem& p, const View& gathered, int64_t heads, int64_t row
 }
 
 // The bias by its places, and the vector in units of log2 with padded rows, in memory carved from `carve`.
-template <class S, class T = Accumulator<S>>
-void set_parameters(Edges<S>& kernel, const Problem& p, Carver<T>& carve) {
+template <class S, bool Plain, class T = Accumulator<S>>
+void set_parameters(Edges<S, Plain>& kernel, const Problem& p, Carver<T>& carve) {
   if (p.bias && !p.per_edge) {
     T* reversed = carve.take(p.bias_heads * (p.queries + p.keys + kTile));
     reverse_bias(p, reversed);
@@ -39,16 +39,16 @@ void set_parameters(Edges<S>& kernel, const Problem& p, Carver<T>& carve) {
     kernel.vector = vector;
   }
 }
-template <class S>
-int64_t size_of_parameters(const Edges<S>& kernel, const Problem& p) {
+template <class S, bool Plain>
+int64_t size_of_parameters(const Edges<S, Plain>& kernel, const Problem& p) {
   const int64_t biases = p.bias && !p.per_edge ? p.bias_heads * (p.queries + p.keys + kTile) : 0;
   return biases + p.vector_heads * kernel.vector_size() + 64;
 }
 
-template <class S>
+template <class S, bool Plain>
 void forward(const Problem& p) {
   using T = Accumulator<S>;
-  Edges<S> kernel{p};
+  Edges<S, Plain> kernel{p};
   if (p.bias || p.vector) {
     Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size_of_parameters(kernel, p)))};
     set_parameters(kernel, p, carve);
@@ -58,11 +58,12 @@ void forward(const Problem& p) {
 
 // dq, with the sums over rows that are a bias's or a vector's derivative: each piece of the work has its own. The
 // derivative by a bias of edges has an entry per edge, so the heads and items that share it are visited in turn.
-template <class S, class T>
-void backward_with_sums(const Edges<S>& kernel, const Problem& p, T* sums, int64_t per_group) {
+template <class S, bool Plain, class T>
+void backward_with_sums(const Edges<S, Plain>& kernel, const Problem& p, T* sums, int64_t per_group) {
   const int64_t sharing = !p.per_edge ? 1 : p.bias_heads == 1 ? p.heads * p.batch : p.batch;
   const int64_t groups = p.batch * p.heads / sharing, pieces = groups * per_group;
-  const int64_t row = p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0, vectors = p.vector_heads * kernel.vector_size();
+  const int64_t row = p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0;
+  const int64_t vector_row = kernel.vector_size(), vectors = p.vector_heads * vector_row;
   T* vector_sums = sums + pieces * row;
   parallel(pieces, p.threads, [&](int64_t n) {
     const int64_t group = n / per_group, part = n % per_group;
@@ -73,7 +74,7 @@ void backward_with_sums(const Edges<S>& kernel, const Problem& p, T* sums, int64
       const int64_t b = head / p.heads, h = head % p.heads;
       T* dbias = !p.dbias ? nullptr : !p.per_edge ? sums + n * row
                  : static_cast<T*>(p.dbias) + (p.bias_heads == 1 ? 0 : h) * p.edges;
-      T* dvector = p.dvector ? vector_sums + n * vectors + (p.vector_heads == 1 ? 0 : h) * kernel.vector_size() : nullptr;
+      T* dvector = p.dvector ? vector_sums + n * vectors + (p.vector_heads == 1 ? 0 : h) * vector_row : nullptr;
       for (int64_t i = p.queries * part / per_group; i < p.queries * (part + 1) / per_group; ++i)
         kernel.backward_query(b, h, i, dbias, dvector);
     }
@@ -83,15 +84,15 @@ void backward_with_sums(const Edges<S>& kernel, const Problem& p, T* sums, int64
     for (int64_t h = 0; h < p.vector_heads; ++h)
       for (int64_t d = 0; d < p.dim; ++d) {
         T total = 0;
-        for (int64_t n = 0; n < pieces; ++n) total += vector_sums[n * vectors + h * kernel.vector_size() + d];
+        for (int64_t n = 0; n < pieces; ++n) total += vector_sums[n * vectors + h * vector_row + d];
         static_cast<T*>(p.dvector)[h * p.dim + d] = total;
       }
 }
 
-template <class S>
+template <class S, bool Plain>
 void backward(const Problem& p) {
   using T = Accumulator<S>;
-  Edges<S> kernel{p};
+  Edges<S, Plain> kernel{p};
   const int64_t all_heads = p.batch * p.heads, all_rows = all_heads * p.queries;
   const bool summed = p.dbias || p.dvector;
   const int64_t groups = !p.per_edge ? all_heads : p.bias_heads == 1 ? 1 : p.heads;
@@ -104,7 +105,7 @@ void backward(const Problem& p) {
   kernel.delta = carve.take(all_rows);
   set_parameters(kernel, p, carve);
   if (summed)
-    backward_with_sums<S, T>(kernel, p, carve.take(sums), per_group);
+    backward_with_sums(kernel, p, carve.take(sums), per_group);
   else
     for_rows(p, p.k, p.heads, p.queries,
              [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr, nullptr); });
@@ -112,13 +113,21 @@ void backward(const Problem& p) {
            [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
 }
 
+bool plain(const Problem& p) { return p.map == MapKind::identity && !p.vector && !p.per_edge; }
+
 }  // namespace
 
 void edges_forward(const Problem& p) {
-  with_storage(p.storage, [&](auto s) { forward<decltype(s)>(p); });
+  with_storage(p.storage, [&](auto s) {
+    using S = decltype(s);
+    plain(p) ? forward<S, true>(p) : forward<S, false>(p);
+  });
 }
 void edges_backward(const Problem& p) {
-  with_storage(p.storage, [&](auto s) { backward<decltype(s)>(p); });
+  with_storage(p.storage, [&](auto s) {
+    using S = decltype(s);
+    plain(p) ? backward<S, true>(p) : backward<S, false>(p);
+  });
 }
 
 }  // namespace erlangen::ERLANGEN_ISA

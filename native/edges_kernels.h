@@ -5,7 +5,9 @@
 
 namespace erlangen::ERLANGEN_ISA {
 
-template <class S>
+// Plain scores are products, with or without a bias by places; others pass through a map, have a vector, or a bias of
+// edges. Plain ones pay for none of it.
+template <class S, bool Plain>
 struct Edges {
   using T = Accumulator<S>;
   static constexpr int N = kLanes<T>;
@@ -13,7 +15,6 @@ struct Edges {
   const Problem& p;
   const Dropout dropout{p.dropout, p.seed};
   const ScoreMap<T> map{p};
-  const bool special = p.vector || map.active();  // scores are not just products
   const T* bias = nullptr;    // reversed, per bias head
   const T* vector = nullptr;  // in units of log2, per vector head, rows padded with zeros; or null
   T* lse2 = nullptr;          // (batch, heads, queries), in units of log2, +inf on empty rows; backward only
@@ -27,18 +28,20 @@ struct Edges {
   }
 
   int64_t vector_size() const { return padded<T>(p.dim) + 16; }
-  const T* vector_of(int64_t h) const { return vector ? vector + (p.vector_heads == 1 ? 0 : h) * vector_size() : nullptr; }
+  const T* vector_of(int64_t h) const {
+    return !Plain && vector ? vector + (p.vector_heads == 1 ? 0 : h) * vector_size() : nullptr;
+  }
   const T* edge_bias_of(const void* data, int64_t h) const {
-    return p.per_edge ? static_cast<const T*>(data) + (p.bias_heads == 1 ? 0 : h) * p.edges : nullptr;
+    return !Plain && p.per_edge ? static_cast<const T*>(data) + (p.bias_heads == 1 ? 0 : h) * p.edges : nullptr;
   }
   // What the own vector of a row is multiplied by before it meets the others.
-  T own_factor() const { return vector ? T{1} : score_factor<T>(p); }
+  T own_factor() const { return !Plain && vector ? T{1} : score_factor<T>(p); }
   // What the derivative by it is multiplied by at the end.
-  T gradient_factor() const { return static_cast<T>(vector ? kLn2 : p.scale); }
+  T gradient_factor() const { return static_cast<T>(!Plain && vector ? kLn2 : p.scale); }
 
   // Scores in units of log2, without a bias; `slopes` takes the derivatives of a map of products.
   Vec<T> scores(const Gathered<S, T>& rows, const T* own, const T* factors, T* slopes) const {
-    if (!special) [[likely]] return rows.dots(own, p.dim);
+    if constexpr (Plain) return rows.dots(own, p.dim);
     if (factors) return additive_scores<S, T>(rows, own, factors, map, p.dim);
     T x[N];
     store(x, rows.dots(own, p.dim));
@@ -48,7 +51,7 @@ struct Edges {
   // to += sum_t dscore[t] (d score[t] / d own)
   void differentiate(const Gathered<S, T>& rows, const T* own, const T* factors, Vec<T> dscore, const T* slopes, T* to,
                      T* by_vector) const {
-    if (!special) [[likely]] return rows.add(to, T{1}, dscore, p.dim);
+    if constexpr (Plain) return rows.add(to, T{1}, dscore, p.dim);
     if (factors) return add_additive<S, T>(rows, own, factors, map, dscore, p.dim, to, by_vector);
     rows.add(to, T{1}, dscore == 0 ? Vec<T>{} : dscore * load(slopes), p.dim);
   }
@@ -78,18 +81,16 @@ struct Edges {
     widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     std::fill_n(out, p.dim_v + N, T{0});
     T highest = -kInf<T>, total = 0;
-    Walk<T> walk(p.runs, p.relation(b, h), i);
+    Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
     const S *k = row_of<S>(p.k, b, kv, 0), *v = row_of<S>(p.v, b, kv, 0);
     for (Batch<T> now; walk.take(now);) {
       walk.prefetch(k, p.k.row, p.dim);
       walk.prefetch(v, p.v.row, p.dim_v);
       const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
       Vec<T> x = scores(keys, q, vectors, nullptr);
-      if (p.bias) {
-        if (biases) x += load_biases(biases, now);
-        else
-          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
-      }
+      if (!Plain && biases) x += load_biases(biases, now);
+      if (reversed.data)
+        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
       x = now.valid() ? x : broadcast(-kInf<T>);
       const T top = std::max(highest, maximum<T>(x));
       const T base = top == -kInf<T> ? T{0} : top;
@@ -122,7 +123,7 @@ struct Edges {
     const T lse = static_cast<const T*>(p.lse)[at];
     lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
 
-    Walk<T> walk(p.runs, p.relation(b, h), i);
+    Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
     const S *k = row_of<S>(p.k, b, kv, 0), *v = row_of<S>(p.v, b, kv, 0);
     for (Batch<T> now; walk.take(now);) {
       walk.prefetch(k, p.k.row, p.dim);
@@ -130,18 +131,16 @@ struct Edges {
       const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
       T slopes[N];
       Vec<T> x = scores(keys, q, vectors, slopes);
-      if (p.bias) {
-        if (biases) x += load_biases(biases, now);
-        else
-          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
-      }
+      if (!Plain && biases) x += load_biases(biases, now);
+      if (reversed.data)
+        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
       const Vec<T> weight = exp2(x - lse2[at]);
       Vec<T> dweight = values.dots(grad, p.dim_v);
       if (dropout.active) dweight *= dropout_factors(b, h, i, now);
       const Vec<T> dscore = now.valid() ? weight * (dweight - delta[at]) : Vec<T>{};
       if (dbias)
         for (int t = 0; t < now.count; ++t)
-          dbias[biases ? now.first + t : i - now.index[t] + p.keys - 1] += dscore[t];
+          dbias[!Plain && biases ? now.first + t : i - now.index[t] + p.keys - 1] += dscore[t];
       differentiate(keys, q, vectors, dscore, slopes, dq, dvector);
     }
     narrow_row<S, T>(dq, p.dim, gradient_factor(), mutable_row_of<S>(p.dq, b, h, i));
@@ -159,7 +158,7 @@ struct Edges {
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const ReversedBias<T> reversed = bias_of(h);
       const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias_t, h);
-      Walk<T> walk(p.runs_t, p.relation(b, h), j);
+      Walk<T, !Plain> walk(p.runs_t, p.relation(b, h), j);
       const S *q = row_of<S>(p.q, b, h, 0), *grad = row_of<S>(p.grad, b, h, 0);
       for (Batch<T> now; walk.take(now);) {
         walk.prefetch(q, p.q.row, p.dim);
@@ -167,7 +166,7 @@ struct Edges {
         const Gathered<S, T> queries(q, p.q.row, now), grads(grad, p.grad.row, now);
         T slopes[N];
         Vec<T> x = scores(queries, k, vectors, slopes);
-        if (biases) x += load_biases(biases, now);
+        if (!Plain && biases) x += load_biases(biases, now);
         Vec<T> lse = {}, subtract = {};
         for (int t = 0; t < N; ++t) {
           const int64_t at = flat(b, h, now.index[t]);

@@ -57,7 +57,10 @@ struct TilesBackward {
       if (!touched[at]) std::fill_n(dk, share_size(), T{0});
       touched[at] = 1;
 
-      weigh(s, active, k, reversed, first, j0);
+      if (map.active())
+        weigh<true>(s, active, k, reversed, first, j0);
+      else
+        weigh<false>(s, active, k, reversed, first, j0);
       differentiate(s, active, v, j0);
       if (own_dbias) add_dbias(s, active, ReversedBias<T>{own_dbias, p.keys}, first, j0);
       if (map.active()) multiply_slopes(s, active);
@@ -118,6 +121,7 @@ struct TilesBackward {
   }
 
   // weights[j][i] = exp(score - lse), zero outside the relation
+  template <bool Mapped>
   void weigh(State& s, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
              int64_t j0) const {
     for (int g = 0; g < kGroups; ++g)
@@ -129,7 +133,7 @@ struct TilesBackward {
           const int j = g * kRows;
           const T* queries = s.queries + panel * p.dim * W;
           multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
-          if (map.active()) {
+          if constexpr (Mapped) {
             T mapped[R * W], slopes[R * W];
             store_block<T, R>(mapped, W, block);
             map.apply(mapped, slopes, R * W);

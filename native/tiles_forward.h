@@ -42,7 +42,10 @@ struct TilesForward {
         for (int g = 0; g < kGroups; ++g) some |= active.has(g, panel);
         if (!some) continue;
         Vec<T> highest[kColumns], shrink[kColumns];
-        score(s, active, k, panel, reversed, first + panel * W, j0, highest);
+        if (map.active())
+          score<true>(s, active, k, panel, reversed, first + panel * W, j0, highest);
+        else
+          score<false>(s, active, k, panel, reversed, first + panel * W, j0, highest);
         softmax(s, active, panel, j0, highest, shrink);
         if (careful)
           accumulate<Zeros::skip_in_b>(s, active, v, panel, shrink);
@@ -80,6 +83,7 @@ struct TilesForward {
   }
 
   // scores[j][lane] in units of log2, -inf outside the relation, and their maximum so far.
+  template <bool Mapped>
   void score(State& s, const Active<T>& active, Rows<T> k, int panel, const ReversedBias<T>& reversed, int64_t i0,
              int64_t j0, Vec<T> (&highest)[kColumns]) const {
     const T* queries = s.queries + panel * p.dim * W;
@@ -91,7 +95,7 @@ struct TilesForward {
         Block<T, R> block = {};
         const int j = g * kRows;
         multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
-        if (map.active()) {
+        if constexpr (Mapped) {
           T mapped[R * W];
           store_block<T, R>(mapped, W, block);
           map.apply(mapped, nullptr, R * W);
