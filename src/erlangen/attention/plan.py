@@ -88,8 +88,8 @@ def plan(
     >>> plan(Causal(), x, x, x, backend="sdpa").reason
     'asked for by name'
     """
-    relation, weighted = support(relation)
-    check(q, k, v, relation)
+    reads, weighted = support(relation)
+    check(q, k, v, reads)
     q, k, v = (fold(x) for x in (q, k, v))
     needs = PLAIN
     if kernel is not None or weighted is not None:
@@ -97,7 +97,7 @@ def plan(
         needs = needs_of(kernel, q.shape[3], weighted)
         lse = lse or kernel.sink is not None
     bound = bind(
-        relation, batch=q.shape[0], heads=q.shape[1], queries=q.shape[2], keys=k.shape[2], vectors=(q, k)
+        reads, batch=q.shape[0], heads=q.shape[1], queries=q.shape[2], keys=k.shape[2], vectors=(q, k)
     )
     name, reason = choose(bound, str(q.device), backend, weights, lse, needs)
     spread = q.shape[0] * q.shape[1] // bound.index.size
