@@ -36,6 +36,8 @@ KNOWN = [
     er.Global(keys=[0], queries=[0]),
     er.Window(lookback=2, lookahead=2) | er.Global(keys=[0, 5], queries=[0, 5]),
     er.Window(lookback=2) | er.Causal() & er.Global(keys=[0, 1]),
+    er.Offset(-3),
+    er.Offset(2),
     er.Causal() & ~er.Identity(),
     ~er.Identity(),
 ]

@@ -25,6 +25,7 @@ from erlangen.relations import (
     Graph,
     Identity,
     Neighborhoods,
+    Offset,
     Padding,
     PerHead,
     Prefix,
@@ -98,6 +99,8 @@ def _plain(bound: Neighborhoods, rows: np.ndarray | None) -> Iterator[Relation]:
     if not edges.size:
         return
     offsets = edges[:, 0] + (n - bound.queries) - edges[:, 1]
+    if offsets.size > 1 and np.ptp(offsets) == 0:
+        yield Offset(-int(offsets[0]))
     back, ahead = max(int(offsets.max()), 0), max(int(-offsets.min()), 0)
     yield from (~Identity(), Causal() & ~Identity(), Window(back, ahead), Window(back, ahead) & ~Identity())
     if bound.queries != n:
