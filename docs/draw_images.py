@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from draw_higher_order import save as save_fano
 from PIL import Image
 from rich.console import Console
 
@@ -89,6 +90,7 @@ def main() -> None:
     for name, (bound, title) in PICTURES.items():
         save(bound, [IMAGES / f"{name}.png"], title)
     save_hierarchy([hierarchy(order) for order in ORDERS], IMAGES / "hierarchy.png")
+    save_fano(IMAGES / "higher-order.png")
     side_by_side(WEIGHTED, IMAGES / "weighted.png", "Four weighted relations")
     t5 = [row for row in TABLE2 if row.model == "T5"]
     draw(outcomes_of(tuple(t5), Console(stderr=True)), IMAGES)
@@ -96,7 +98,8 @@ def main() -> None:
     run = vit_run(load_digits(), ViTRecipe())
     save_plot(train(run), IMAGES / "training.png", "ViT: cross-entropy of the digit", "test")
     for path in (
-        IMAGES / f"{name}.png" for name in (*PICTURES, "weighted", "hierarchy", "table2", "training")
+        IMAGES / f"{name}.png"
+        for name in (*PICTURES, "weighted", "hierarchy", "higher-order", "table2", "training")
     ):
         with Image.open(path) as picture:
             picture.convert("RGB").quantize(64).save(path, optimize=True)
