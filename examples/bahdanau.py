@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few steps on short sequences")
     parser.add_argument("--out", type=Path, help="draw the alignments into this picture")
     options = parser.parse_args()
-    vocab, length, steps = (8, 4, 10) if options.quick else (30, 12, 600)
+    vocab, length, steps = (8, 4, 20) if options.quick else (30, 12, 600)
 
     alignments = {}
     for task, rule in TASKS.items():
