@@ -1,6 +1,7 @@
 """`erlangen table2`: verdicts come from measurement, so a wrong claim and a broken model both show."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +42,7 @@ def layered(*relations, heads=2, n=N):
 
 # ----------------------------------------------------------------------------------- the paper's rows
 
+PAGE = Path(__file__).parents[2] / "docs" / "table2.md"
 EXPECTED = {
     "GAT": (True, {"graph"}),
     "BERT": (True, {"full"}),
@@ -63,6 +65,9 @@ def test_every_implementation_of_a_row_measures_the_same(model):
         assert set(one.kinds) == kinds, one.name
         assert not one.unexplained
         assert all(call.bounds[0].num_edges for call in one.calls)
+    names = ", ".join(one.name for one in measured)
+    if len(measured) == len(row.implementations):
+        assert f"{model} ({names}): {found.why}." in PAGE.read_text(encoding="utf-8")
     if model == "GAT":
         for edges, bound in zip((RING, BLOCKS), measured[0].calls[0].bounds, strict=True):
             graph = er.Graph([(target, source) for source, target in edges], nodes=N) | er.Identity()

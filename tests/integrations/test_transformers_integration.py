@@ -215,7 +215,9 @@ def test_masks_of_the_users_own():
         "packed": {"position_ids": torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 1], list(range(9))])},
         "boolean": {"attention_mask": free},
         "additive": {"attention_mask": torch.where(free, 0.0, lowest)},
-        "the same for all queries": {"attention_mask": torch.where(torch.arange(9) == 3, lowest, 0.0)[None, None, None]},
+        "the same for all queries": {
+            "attention_mask": torch.where(torch.arange(9) == 3, lowest, 0.0)[None, None, None]
+        },
         "weights": {"attention_mask": torch.randn(2, 1, 9, 9).masked_fill(~free, lowest)},
     }
     for name, inputs in given.items():

@@ -43,7 +43,7 @@ class Stack:
 
 def save(title: str, subtitle: str, layers: Sequence[Layer], path: Path) -> None:
     """Draw the layers and write a PNG."""
-    figure(title, subtitle, layers).savefig(path, dpi=110)
+    figure(title, subtitle, layers).savefig(path, dpi=90)
 
 
 def figure(title: str, subtitle: str, layers: Sequence[Layer]) -> Figure:

@@ -91,7 +91,7 @@ def print_outcomes(outcomes: list[Outcome], console: Console) -> None:
 
     table = Table(box=box.SIMPLE, header_style="bold", pad_edge=False)
     for name in ("model", "claimed", "calls", "relation", "symmetry", "agrees"):
-        table.add_column(name, no_wrap=name in ("model", "claimed", "calls"))
+        table.add_column(name, no_wrap=name in ("model", "claimed", "calls"), overflow="fold")
     for outcome in outcomes:
         row, groups = outcome.architecture, _same_lines(outcome)
         colour = {True: "green", False: "bold red", None: "yellow"}[outcome.agrees]
