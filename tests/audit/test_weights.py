@@ -286,6 +286,24 @@ def test_weights_are_not_expected(expect):
         quickly(er.Attention(8, 2), torch.randn(1, N, 8), expect)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_does_not_hide_the_slopes(side):
+    torch.manual_seed(0)
+    model = BloomModel(BloomConfig(vocab_size=40, hidden_size=16, n_layer=1, n_head=HEADS))
+    mask = torch.ones(2, N, dtype=torch.long)
+    mask[1, slice(0, 3) if side == "left" else slice(4, None)] = 0
+    [call] = quickly(model, {"input_ids": ids(), "attention_mask": mask}).calls
+    assert call.weights.same_items
+    assert np.allclose(call.weights.slopes, SLOPES, rtol=1e-2)
+
+
+def test_heads_of_little_weight_are_judged_by_their_own_measure():
+    """Beside a head a thousand times as strong, a head is not ALiBi for being small."""
+    strong = -4.0 * np.abs(QUERY - KEY)
+    for weak, form in ((-0.004 * np.abs(QUERY - KEY), "ALiBi"), (-0.004 * (QUERY - KEY) ** 2, "Toeplitz")):
+        assert form_of(np.stack([strong, weak])[None]).form == form
+
+
 def test_items_may_differ_and_nothing_read_is_nothing():
     per_item = np.stack([-0.5 * np.abs(QUERY - KEY), -0.25 * np.abs(QUERY - KEY)])[:, None]
     told = form_of(per_item)

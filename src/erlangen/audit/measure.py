@@ -92,7 +92,7 @@ class _Collector:
         measured = None if key is None else self._known.get(key)
         if measured is None:
             probe = kernel(call)
-            measured = declared(call), probe, weights(call, probe.support.dense())
+            measured = declared(call), probe, weights(call, probe.support)
             if key is not None:
                 self._known[key] = measured
         said, probe, weighed = measured

@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from erlangen.audit.capture.calls import MASKING
+
 CLOSE = 2e-3
 """Biases this close, relative to the largest, count as equal: models compute them in half precision, too."""
+
+
+_ORDER = ("ALiBi", "Toeplitz", "by key", "by pair")
+"""The forms, each more general than the one before; a call has the most general of its heads."""
 
 
 @dataclass(frozen=True)
@@ -70,96 +76,78 @@ def weights_of(bias: np.ndarray, read: np.ndarray, alpha: np.ndarray | None = No
     >>> print(weights_of(np.broadcast_to(7.0 * i, (1, 2, 4, 4)), causal))
     None
     """
+    read = read & (bias > MASKING)  # a fully masked row may be read all the same; its mask is no weight
     bias = np.where(read, bias, -np.inf).astype(np.float64)
     largest = bias.max(axis=-1, keepdims=True, initial=-np.inf)
     logs = np.where(read, bias - np.where(np.isfinite(largest), largest, 0), 0.0)
-    scale = float(-logs.min(initial=0.0))
+    scales = -logs.min(axis=(0, 2, 3), initial=0.0)
     # Less than rounding of the bias itself is no weight.
-    if scale <= CLOSE * max(1.0, float(np.abs(np.where(read, bias, 0)).max(initial=0.0))) / 10:
+    if scales.max() <= CLOSE * max(1.0, float(np.abs(np.where(read, bias, 0)).max(initial=0.0))) / 10:
         return None
-    tolerance = CLOSE * scale
-    same = bool((np.abs(logs - logs[:1]) <= tolerance).all()) and bool((read == read[:1]).all())
-    items = range(1) if same else range(len(logs))
-    forms = [_form(logs[b, h], read[b, h], tolerance) for b in items for h in range(logs.shape[1])]
-    order = ("ALiBi", "Toeplitz", "by key", "by pair")
-    form = max((name for name, _ in forms), key=order.index)
-    slopes = None
-    if form == "ALiBi" and same:
-        slopes = tuple(slope for _, slope in forms if slope is not None)
+    tolerances = np.maximum(CLOSE * scales, CLOSE * scales.max() / 100)
+    same = _same_items(logs, read, tolerances)
+    items = [int(read.sum(axis=(1, 2, 3)).argmax())] if same else range(len(logs))
+    forms = [_form(logs[b, h], read[b, h], float(tolerances[h])) for b in items for h in range(logs.shape[1])]
+    form = max((name for name, _ in forms), key=_ORDER.index)
+    slopes = tuple(slope for _, slope in forms if slope is not None) if form == "ALiBi" and same else None
     applied = None if alpha is None else _agrees(logs, read, alpha)
-    return Weights(form, logs.shape[1], -scale, slopes, same, applied)
+    return Weights(form, logs.shape[1], -float(scales.max()), slopes, same, applied)
+
+
+def _same_items(logs: np.ndarray, read: np.ndarray, tolerances: np.ndarray) -> bool:
+    """Whether all batch items have the log-weights of the first, up to a constant in each row."""
+    both = read & read[:1]
+    difference = logs - logs[:1]
+    low = np.where(both, difference, np.inf).min(axis=-1)
+    high = np.where(both, difference, -np.inf).max(axis=-1)
+    return bool((high - low <= 2 * tolerances[:, None]).all())  # rows with nothing in common: -inf
 
 
 def _form(logs: np.ndarray, read: np.ndarray, tolerance: float) -> tuple[str, float | None]:
     """What one head's log-weights are, and their slope if they fall linearly with the distance."""
     queries, keys = logs.shape
     i, j = np.nonzero(read)
-    if i.size == 0:
-        return "ALiBi", 0.0  # nothing is read: any slope fits
     offset = j - (i + keys - queries)
-    values = logs[i, j]
-    for gauge in _gauges(logs, read):
-        free = values - gauge[i]
-        by_offset = _function_of(offset - offset.min(), free, tolerance)
-        if by_offset is not None:
-            at = np.unique(offset)
-            level = by_offset[at - offset.min()]
-            return _linear(at, level, tolerance)
-    by_key = _row_plus_key(logs, read, tolerance)
-    return ("by key" if by_key else "by pair"), None
+    shifted, seen = np.zeros((queries, queries + keys)), np.zeros((queries, queries + keys), bool)
+    shifted[i, offset + keys - 1], seen[i, offset + keys - 1] = logs[i, j], True
+    level = _columns(shifted, seen, tolerance)
+    if level is not None:
+        at = np.flatnonzero(seen.any(axis=0))
+        return _linear(at - (keys - 1), level[at], tolerance)
+    return ("by pair" if _columns(logs, read, tolerance) is None else "by key"), None
 
 
-def _gauges(logs: np.ndarray, read: np.ndarray) -> list[np.ndarray]:
-    """Constants per row that may be subtracted: none, and what the row adds to the query's own position."""
-    queries, keys = logs.shape
-    own = np.arange(queries) + keys - queries
-    found = [np.zeros(queries)]
-    if keys >= queries and read[np.arange(queries), own].all():
-        found.append(logs[np.arange(queries), own])
-    return found
+def _columns(logs: np.ndarray, read: np.ndarray, tolerance: float) -> np.ndarray | None:
+    """The numbers of the columns, if each log-weight is a number of its row plus one of its column.
 
-
-def _function_of(place: np.ndarray, values: np.ndarray, tolerance: float) -> np.ndarray | None:
-    """The value at each place, if equal places have equal values."""
-    low, high = np.full(place.max() + 1, np.inf), np.full(place.max() + 1, -np.inf)
-    np.minimum.at(low, place, values)
-    np.maximum.at(high, place, values)
-    seen = high >= low
-    if (high[seen] - low[seen] > tolerance).any():
-        return None
-    return np.where(seen, (low + high) / 2, 0.0)
-
-
-def _linear(offsets: np.ndarray, level: np.ndarray, tolerance: float) -> tuple[str, float | None]:
-    """ALiBi when the level is a constant minus slope times |offset|."""
-    distance = np.abs(offsets).astype(np.float64)
-    spread = distance - distance.mean()
-    if not (spread**2).sum():
-        return "Toeplitz", None
-    slope = -float((spread * (level - level.mean())).sum() / (spread**2).sum())
-    rest = level + slope * distance
-    return ("ALiBi", slope) if np.ptp(rest) <= 2 * tolerance else ("Toeplitz", None)
-
-
-def _row_plus_key(logs: np.ndarray, read: np.ndarray, tolerance: float) -> bool:
-    """Whether each log-weight is a number of its row plus a number of its key.
-
-    Rows that read a common key fix each other's numbers; a walk over them fixes all, then each is checked.
+    Rows that read a common column fix each other's numbers; a walk over them fixes all, then each is checked.
     """
-    row, key = np.full(logs.shape[0], np.nan), np.full(logs.shape[1], np.nan)
+    row, column = np.full(logs.shape[0], np.nan), np.full(logs.shape[1], np.nan)
     for start in range(len(row)):
         waiting = [start] if np.isnan(row[start]) else []
         row[start] = 0.0 if waiting else row[start]
         while waiting:
             i = waiting.pop()
-            fresh = read[i] & np.isnan(key)
-            key[fresh] = logs[i, fresh] - row[i]
+            fresh = read[i] & np.isnan(column)
+            column[fresh] = logs[i, fresh] - row[i]
             for k in np.flatnonzero(np.isnan(row) & read[:, fresh].any(axis=1)).tolist():
                 j = int(np.flatnonzero(read[k] & fresh)[0])
-                row[k] = logs[k, j] - key[j]
+                row[k] = logs[k, j] - column[j]
                 waiting.append(k)
-    difference = np.abs(logs - row[:, None] - np.nan_to_num(key)[None, :])
-    return bool((difference[read] <= 2 * tolerance).all())
+    level = np.nan_to_num(column)
+    apart = np.abs(logs - row[:, None] - level[None, :])[read]
+    return level if (apart <= 2 * tolerance).all() else None
+
+
+def _linear(offsets: np.ndarray, level: np.ndarray, tolerance: float) -> tuple[str, float | None]:
+    """ALiBi when the level is a constant minus slope times |offset|."""
+    distance = np.abs(offsets).astype(np.float64)
+    spread = distance - distance.mean() if distance.size else distance
+    if not (spread**2).sum():
+        return ("ALiBi", 0.0) if offsets.size < 2 else ("Toeplitz", None)
+    slope = -float((spread * (level - level.mean())).sum() / (spread**2).sum())
+    rest = level + slope * distance
+    return ("ALiBi", slope) if np.ptp(rest) <= 4 * tolerance else ("Toeplitz", None)
 
 
 def _agrees(logs: np.ndarray, read: np.ndarray, alpha: np.ndarray) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-import numpy as np
 import torch
 
 from erlangen.audit.capture.calls import (
@@ -17,6 +16,7 @@ from erlangen.audit.capture.calls import (
     SDPACall,
 )
 from erlangen.audit.capture.tape import replay
+from erlangen.audit.support import Support
 from erlangen.audit.weights import Weights, weights_of
 from erlangen.audit.witnesses.declared import over_all_pairs
 from erlangen.audit.witnesses.kernel import one_hot_runs
@@ -24,11 +24,12 @@ from erlangen.audit.witnesses.shapes import items_and_heads, query_key_last
 from erlangen.relations import Batch, Neighborhoods, PerHead
 
 
-def weights(call: Call, read: np.ndarray) -> Weights | None:
-    """The finite biases of a call as weights; `read`, (batch, heads, queries, keys), says what is read."""
+def weights(call: Call, support: Support) -> Weights | None:
+    """The finite biases of a call as weights, where `support` is what it reads; None without any."""
     bias = _bias(call)
-    if bias is None:
+    if bias is None or not ((bias > MASKING) & (bias != 0)).any():
         return None
+    read = support.dense()
     values = bias.detach().double().cpu()
     values = values.expand(call.batch, call.heads, call.queries, call.keys).numpy()
     told = weights_of(values, read)
