@@ -208,6 +208,25 @@ void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input
   kernels().edges_forward(p);
 }
 
+// One query per head that reads the keys [start, stop): a step of decoding, for which no index is built.
+void run_forward(const Input& q, const Input& k, const Input& v, const Output& out, int64_t start, int64_t stop,
+                 double scale, int threads) {
+  Problem p = make_problem(q, k, v, {scale, 0, 0, 0}, 0, 0, threads);
+  require(p.queries == 1, "q: one query was expected");
+  require(0 <= start && start <= stop && stop <= p.keys && stop <= INT32_MAX, "the keys read are not all there");
+  p.out = view(out, p, p.heads, p.queries, p.dim_v, "out");
+  if (empty(p)) return;
+  std::vector<double> lse(static_cast<size_t>(p.batch * p.heads));  // room for either accumulator
+  p.lse = lse.data();
+  const int32_t which = 0, first = static_cast<int32_t>(start), last = static_cast<int32_t>(stop);
+  const int64_t indptr[2] = {0, start < stop}, before[2] = {0, stop - start};
+  p.which = &which;
+  p.runs = {1, indptr, &first, &last, before};
+  use_few_threads_for_little_work(p, static_cast<double>(p.batch * p.heads * (stop - start)));
+  nb::gil_scoped_release free;
+  kernels().edges_forward(p);
+}
+
 void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, const Input& k, const Input& v,
                     const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
                     const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
@@ -256,6 +275,7 @@ NB_MODULE(_native, m) {
   m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
         "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "vector"_a.none() = nb::none());
+  m.def("run_forward", run_forward, "q"_a, "k"_a, "v"_a, "out"_a, "start"_a, "stop"_a, "scale"_a, "threads"_a);
   m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,

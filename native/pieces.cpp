@@ -6,6 +6,27 @@
 
 namespace erlangen {
 
+namespace {
+
+// The longest interval of key blocks, roughly, that no other piece of the same key head touches.
+void find_own(std::vector<TilePiece>& pieces, size_t first, size_t last) {
+  for (size_t n = first; n < last; ++n) {
+    int64_t low = pieces[n].first_block, high = pieces[n].last_block;
+    for (size_t m = first; m < last; ++m) {
+      const TilePiece& other = pieces[m];
+      if (m == n || other.last_block <= low || other.first_block >= high) continue;
+      if (other.first_block <= low)
+        low = std::min(high, other.last_block);
+      else
+        high = other.first_block;
+    }
+    pieces[n].first_own = low;
+    pieces[n].last_own = high;
+  }
+}
+
+}  // namespace
+
 std::vector<TilePiece> cut_tiles(const Problem& p) {
   std::vector<TilePiece> pieces;
   const int64_t rows = p.tiles.rows, all_heads = p.batch * p.heads;
@@ -17,7 +38,7 @@ std::vector<TilePiece> cut_tiles(const Problem& p) {
       const int64_t* indptr = p.tiles.indptr + p.relation(b, h) * (rows + 1);
       int64_t row = 0;
       for (int64_t n = 1; n <= per_head; ++n) {
-        TilePiece piece{b, h, row, row, 0, 0, offset};
+        TilePiece piece{b, h, row, row, 0, 0, offset, 0, 0};
         const int64_t goal = indptr[0] + (indptr[rows] - indptr[0]) * n / per_head;
         while (row < rows && (n == per_head || indptr[row] < goal)) ++row;
         piece.last_row = row;
@@ -32,6 +53,8 @@ std::vector<TilePiece> cut_tiles(const Problem& p) {
         pieces.push_back(piece);
       }
     }
+  const size_t of_key_head = pieces.size() / static_cast<size_t>(p.batch * p.kv_heads);
+  for (size_t first = 0; first < pieces.size(); first += of_key_head) find_own(pieces, first, first + of_key_head);
   return pieces;
 }
 

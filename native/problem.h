@@ -35,11 +35,15 @@ struct RunView {
 inline constexpr int kAhead = 64;  // indices that may be looked at beyond the current one
 
 // A piece of the tile backward: consecutive query blocks of one head. It sums its own share of dk and dv over the key
-// blocks it touches; the shares of a key head are added up in the order of the pieces.
+// blocks it touches; the shares of a key head are added up in the order of the pieces. What a piece alone touches it
+// writes at once.
 struct TilePiece {
   int64_t batch, head, first_row, last_row;
   int64_t first_block, last_block;  // key blocks touched
   int64_t offset;                   // key blocks of all earlier pieces together
+  int64_t first_own, last_own;      // key blocks that no other piece of the key head touches: dk and dv are its own
+
+  bool owns(int64_t block) const { return first_own <= block && block < last_own; }
 };
 
 // A score s becomes: s; a tanh(s / a); s or a s by its sign; a log |s + b|.

@@ -1,5 +1,6 @@
 #include "threads.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -76,6 +77,21 @@ class Pool {
   int seats_ = 0, working_ = 0, started_ = 0;
 };
 
+// PyTorch runs its own operators on the threads of GNU OpenMP, which spin for a while when they are done. Working on
+// those threads, where the process has them, starts at once and never competes with them for a core.
+using OpenMPParallel = void (*)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+std::atomic<bool> forked{false};  // OpenMP's threads do not survive a fork, and waiting for them would never end
+
+OpenMPParallel openmp() {
+  static std::atomic<OpenMPParallel> found{nullptr};  // looked for until found: PyTorch may be imported later
+  OpenMPParallel parallel = found.load(std::memory_order_relaxed);
+  if (!parallel) {
+    parallel = reinterpret_cast<OpenMPParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    found.store(parallel, std::memory_order_relaxed);
+  }
+  return forked.load(std::memory_order_relaxed) ? nullptr : parallel;
+}
+
 // Never destroyed: detached helpers may outlive static destructors. A forked child has no helpers and starts anew.
 alignas(Pool) std::byte pool_memory[sizeof(Pool)];
 Pool* pool = nullptr;
@@ -84,7 +100,10 @@ std::once_flag pool_once;
 Pool& the_pool() {
   std::call_once(pool_once, [] {
     pool = new (pool_memory) Pool;
-    pthread_atfork(nullptr, nullptr, [] { pool = new (pool_memory) Pool; });
+    pthread_atfork(nullptr, nullptr, [] {
+      pool = new (pool_memory) Pool;
+      forked = true;
+    });
   });
   return *pool;
 }
@@ -102,7 +121,13 @@ struct Slot {
 
 void run_tasks(int64_t tasks, int threads, TaskFunction function, void* context) {
   Job job{function, context, tasks};
-  the_pool().run(job, threads);
+  Pool& own = the_pool();
+  threads = static_cast<int>(std::min<int64_t>(threads, tasks));
+  const OpenMPParallel parallel = threads > 1 ? openmp() : nullptr;
+  if (parallel)
+    parallel([](void* shared) { static_cast<Job*>(shared)->work(); }, &job, static_cast<unsigned>(threads), 0);
+  else
+    own.run(job, threads);
   if (job.error) std::rethrow_exception(job.error);
 }
 
@@ -126,7 +151,7 @@ void prefer_large_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_
   constexpr std::uintptr_t page = 4096, large = std::uintptr_t{2} << 20;
   const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
   const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
-  if (last >= first + 4 * large) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // only advice
+  if (last >= first + large) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // only advice
 #endif
 }
 

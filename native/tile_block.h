@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "map.h"
 #include "multiply.h"
@@ -181,10 +182,15 @@ struct ReversedBias {
   const T* at(int64_t i, int64_t j) const { return data + (i - j + keys - 1); }
 };
 
-// What products are multiplied by: units of log2, unless a map is still to come.
+// Scores are in units of log2, unless a map is still to come.
+template <class T>
+inline T score_unit(const Problem& p) {
+  return static_cast<T>(p.map == MapKind::identity ? kLog2E : 1);
+}
+// What products are multiplied by.
 template <class T>
 inline T score_factor(const Problem& p) {
-  return static_cast<T>(p.map == MapKind::identity ? p.scale * kLog2E : p.scale);
+  return static_cast<T>(p.scale) * score_unit<T>(p);
 }
 
 // Hands out pieces of one block of scratch memory.

@@ -27,6 +27,15 @@ struct TilesBackward {
     bool finite;
   };
 
+  // Sums of dk and dv may lie in the results themselves when those are accumulators of whole vectors.
+  const bool in_place = std::is_same_v<S, T> && dim == p.dim && dim_v == p.dim_v;
+
+  // Where a sum over rows lies, and how far its rows are apart.
+  struct Sums {
+    T* data;
+    int64_t stride;
+  };
+
   int64_t share_size() const { return kTile * (dim + dim_v); }
   int64_t bias_size() const { return p.queries + p.keys + kTile; }
 
@@ -53,9 +62,7 @@ struct TilesBackward {
       const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
       const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
       const int64_t at = task.offset + column - task.first_block;
-      T *dk = shares + at * share_size(), *dv = dk + kTile * dim;
-      if (!touched[at]) std::fill_n(dk, share_size(), T{0});
-      touched[at] = 1;
+      const auto [dk, dv] = sums_of(task, column, at, keys);
 
       if (map.active())
         weigh<true>(s, active, k, reversed, first, j0);
@@ -79,6 +86,25 @@ struct TilesBackward {
     unpack_transposed<S, T>(s.dq, count, p.dim, scale, mutable_row_of<S>(p.dq, b, h, first), p.dq.row);
   }
 
+  // The sums of dk and dv of a key block, zero at the first touch.
+  std::pair<Sums, Sums> sums_of(const TilePiece& task, int64_t column, int64_t at, int keys) const {
+    Sums dk{shares + at * share_size(), dim}, dv{dk.data + kTile * dim, dim_v};
+    if constexpr (std::is_same_v<S, T>) {
+      if (in_place && task.owns(column)) {
+        const int64_t kv = p.kv_head(task.head);
+        dk = {mutable_row_of<S>(p.dk, task.batch, kv, column * kTile), p.dk.row};
+        dv = {mutable_row_of<S>(p.dv, task.batch, kv, column * kTile), p.dv.row};
+      }
+    }
+    if (!touched[at])
+      for (int j = 0; j < keys; ++j) {
+        std::fill_n(dk.data + j * dk.stride, dim, T{0});
+        std::fill_n(dv.data + j * dv.stride, dim_v, T{0});
+      }
+    touched[at] = 1;
+    return {dk, dv};
+  }
+
   State make_state() const {
     const int64_t size = kTile * (4 * dim + 4 * dim_v + 3 * kTile + 2);
     Carver<T> carve{static_cast<T*>(scratch(1, sizeof(T) * (size + 256)))};
@@ -99,9 +125,10 @@ struct TilesBackward {
   }
 
   void pack(State& s, int64_t b, int64_t h, int64_t first, int count) const {
-    pack_rows<S, T>(row_of<S>(p.q, b, h, first), p.q.row, count, p.dim, T{1}, s.query_rows, dim);
+    // The scale that dk needs is put into these rows; the scores need it too.
+    pack_rows<S, T>(row_of<S>(p.q, b, h, first), p.q.row, count, p.dim, static_cast<T>(p.scale), s.query_rows, dim);
     pack_rows<S, T>(row_of<S>(p.grad, b, h, first), p.grad.row, count, p.dim_v, T{1}, s.grad_rows, dim_v);
-    pack_transposed<T>(s.query_rows, dim, kTile, p.dim, score_factor<T>(p), s.queries);
+    pack_transposed<T>(s.query_rows, dim, kTile, p.dim, score_unit<T>(p), s.queries);
     pack_transposed<T>(s.grad_rows, dim_v, kTile, p.dim_v, T{1}, s.grads);
     std::fill_n(s.dq, kTile * p.dim, T{0});
     const T* lse = static_cast<const T*>(p.lse) + (b * p.heads + h) * p.queries + first;
@@ -237,7 +264,7 @@ struct TilesBackward {
 
   // to[j][d] += sum_i left[j][i] right[i][d]
   template <Zeros zeros>
-  void accumulate_keys(const Active<T>& active, const T* left, const T* right, int64_t stride, T* to) const {
+  void accumulate_keys(const Active<T>& active, const T* left, const T* right, int64_t stride, Sums to) const {
     for (int g = 0; g < kGroups; ++g) {
       if (!active.any[g]) continue;
       with_rows(active.rows(g), [&](auto rows) {
@@ -245,12 +272,12 @@ struct TilesBackward {
         const int j = g * kRows;
         for (int64_t d = 0; d < stride; d += W) {
           Block<T, R> block;
-          load_block<T, R>(block, to + j * stride + d, stride);
+          load_block<T, R>(block, to.data + j * to.stride + d, to.stride);
           active.query_ranges(g, [&](int from, int to_i) {
             const Rows<T> weights{left + j * kTile + from, kTile};
             multiply<zeros, T, R>(block, weights, right + from * stride + d, stride, to_i - from);
           });
-          store_block<T, R>(to + j * stride + d, stride, block);
+          store_block<T, R>(to.data + j * to.stride + d, to.stride, block);
         }
       });
     }
@@ -267,6 +294,7 @@ struct TilesBackward {
       if (column < task.first_block || column >= task.last_block) continue;
       const int64_t at = task.offset + column - task.first_block;
       if (!touched[at]) continue;
+      if (in_place && task.owns(column)) return;  // already there
       const T* share = shares + at * share_size();
       if (!only) {
         only = share;
@@ -279,7 +307,7 @@ struct TilesBackward {
       S* dk = mutable_row_of<S>(p.dk, b, kv, j0 + j);
       S* dv = mutable_row_of<S>(p.dv, b, kv, j0 + j);
       for (int64_t d = 0; d < p.dim; ++d)
-        narrow(only ? only[j * dim + d] * static_cast<T>(p.scale) : T{0}, dk[d]);
+        narrow(only ? only[j * dim + d] : T{0}, dk[d]);
       for (int64_t d = 0; d < p.dim_v; ++d) narrow(only ? only[kTile * dim + j * dim_v + d] : T{0}, dv[d]);
     }
   }

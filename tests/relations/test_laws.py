@@ -136,6 +136,19 @@ def test_rows_are_rows_of_the_whole(data):
     assert relation.rows(positions, n) == relation.on(n).restrict(positions)
 
 
+@pytest.mark.parametrize("kind", sorted(LEAVES, key=lambda c: c.__name__), ids=lambda c: c.__name__)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_run_is_the_row_it_stands_for(kind, data):
+    keys = data.draw(st.integers(1, 12))
+    position = data.draw(st.integers(0, keys - 1))
+    relation = data.draw(LEAVES[kind](keys))
+    run = relation.run(position, keys)
+    assert run is not None or kind not in (er_relations.Full, er_relations.Causal, er_relations.Window)
+    if run is not None:
+        assert list(run) == np.flatnonzero(relation.rows([position], keys).dense()[0]).tolist()
+
+
 def test_inclusion_of_relations_is_asked_at_a_size():
     with pytest.raises(TypeError, match=r"on\(n\)"):
         _ = Full() <= Full()

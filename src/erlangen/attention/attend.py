@@ -11,6 +11,7 @@ from torch import Tensor
 
 from erlangen.attention.biases import bias_of, support
 from erlangen.attention.binding import Bound, bind
+from erlangen.attention.decoding import decode
 from erlangen.attention.kernels import Kernel
 from erlangen.attention.kernels.softmax import absorb
 from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
@@ -61,6 +62,10 @@ def attend(
              [1.0000]]])
     """
     reads, weighted = support(Full() if relation is None else relation)
+    if backend is None and kernel is None and not (dropout or return_weights or return_lse):
+        step = decode(q, k, v, reads, scale) if weighted is None else None
+        if step is not None:
+            return step
     check(q, k, v, reads)
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")

@@ -25,6 +25,9 @@ class Full(Relation):
         zero = np.zeros_like(site.positions)
         return Neighborhoods.from_bands(site.keys, zero, zero + site.keys)
 
+    def run(self, position: int, keys: int) -> range | None:
+        return range(keys)
+
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return (i == i) & (j == j)
 
@@ -75,6 +78,9 @@ class Causal(Relation):
 
     def _bind(self, site: Site) -> Neighborhoods:
         return Neighborhoods.from_bands(site.keys, np.zeros_like(site.positions), site.positions + 1)
+
+    def run(self, position: int, keys: int) -> range | None:
+        return range(max(0, min(position + 1, keys)))
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return j <= i

@@ -109,6 +109,18 @@ class Relation(ABC):
         self._require(site)
         return self._bind(site)
 
+    def run(self, position: int, keys: int) -> range | None:
+        """The keys that the query at a position reads, where they are one run known without any array.
+
+        None leaves the question to `rows`, which answers it for every relation. A decoding step asks for one
+        row at a length it has not seen before, and would wait longer for arrays than for attention.
+
+        >>> from erlangen.relations import Global, Window
+        >>> Window(lookback=2).run(7, keys=1_000_000), Global([0]).run(7, keys=9)
+        (range(5, 8), None)
+        """
+        return None
+
     def holds(self, i: Any, j: Any, keys: int | None = None) -> Any:
         """Does the query at position i read key j? Elementwise on integers, NumPy arrays or torch tensors.
 

@@ -41,6 +41,10 @@ class Window(Relation):
         back, ahead = sizes.clamp(self.lookback), sizes.clamp(self.lookahead)
         return Neighborhoods.from_bands(site.keys, site.positions - back, site.positions + (ahead + 1))
 
+    def run(self, position: int, keys: int) -> range | None:
+        first = max(0, min(position - self.lookback, keys))
+        return range(first, max(first, min(position + self.lookahead + 1, keys)))
+
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return (i - j <= sizes.clamp(self.lookback)) & (j - i <= sizes.clamp(self.lookahead))
 
