@@ -124,11 +124,11 @@ struct Edges {
     lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
 
     Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
-    const S *k = row_of<S>(p.k, b, kv, 0), *v = row_of<S>(p.v, b, kv, 0);
+    const S *k = row_of<S>(p.near_k, b, kv, 0), *v = row_of<S>(p.near_v, b, kv, 0);
     for (Batch<T> now; walk.take(now);) {
-      walk.prefetch(k, p.k.row, p.dim);
-      walk.prefetch(v, p.v.row, p.dim_v);
-      const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
+      walk.prefetch(k, p.near_k.row, p.dim);
+      walk.prefetch(v, p.near_v.row, p.dim_v);
+      const Gathered<S, T> keys(k, p.near_k.row, now), values(v, p.near_v.row, now);
       T slopes[N];
       Vec<T> x = scores(keys, q, vectors, slopes);
       if (!Plain && biases) x += load_biases(biases, now);

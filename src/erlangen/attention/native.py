@@ -90,16 +90,27 @@ _CACHE = 4 << 20
 """Bytes of one head's rows that may be expected to stay in a cache."""
 
 
-def _gathered(x: Tensor, degree: float) -> Tensor:
-    """`_rows` of a tensor from which a backward pass gathers rows, each about `degree` times.
+def _scattered(x: Tensor, degree: float) -> bool:
+    """Whether rows, each gathered about `degree` times, are worth a copy first.
 
-    A head whose rows lie apart uses a part of a cache only: where it is read often enough it is copied.
+    A head whose rows lie apart uses a part of a cache only.
     """
+    apart = x.size(1) > 1 and x.stride(1) < x.stride(2)
+    return apart and degree >= 8 and x.size(2) * x.size(3) * x.element_size() <= _CACHE
+
+
+def _gathered(x: Tensor, degree: float) -> Tensor:
+    """`_rows` of a tensor from which rows are gathered, a head's rows together where that is worth a copy."""
     x = _rows(x)
-    scattered = x.size(1) > 1 and x.stride(1) < x.stride(2)
-    if scattered and degree >= 8 and x.size(2) * x.size(3) * x.element_size() <= _CACHE:
-        return x.contiguous()
-    return x
+    return x.contiguous() if _scattered(x, degree) else x
+
+
+def _lent(x: Tensor, room: Tensor, degree: float) -> Tensor | None:
+    """The same copy in the memory of a result that is written later; None where no copy is worth it."""
+    if not _scattered(x, degree):
+        return None
+    batch, heads, length, dim = x.shape
+    return room.as_strided(x.shape, (heads * length * dim, length * dim, dim, 1)).copy_(x)
 
 
 def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,7 +170,7 @@ def _define(name: str) -> tuple[Any, Any]:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
         index = packing.packed(index)
         out, lse = _outputs(q, v)
-        k, v = _rows(k), _rows(v)
+        k, v = _gathered(k, index.degree), _gathered(v, index.degree)
         run_forward(
             index.forward,
             *_capsules(_rows(q), k, v, _whole(bias), out, lse),
@@ -180,7 +191,8 @@ def _define(name: str) -> tuple[Any, Any]:
         index = packing.packed(index)
         dq, dk, dv, dbias, dvector = _gradients(q, k, v, bias, vector)
         grad = torch.zeros_like(out) if grad is None else grad
-        q, k, v, grad = (_gathered(x, index.degree) for x in (q, k, v, grad))
+        q, grad, k, v = _gathered(q, index.degree), _gathered(grad, index.degree), _rows(k), _rows(v)
+        near = (_lent(k, dk, index.degree), _lent(v, dv, index.degree)) if name == "edges" else ()
         bias, vector = _whole(bias), _whole(vector)
         transposed = None
         if per_edge and bias is not None:
@@ -191,6 +203,7 @@ def _define(name: str) -> tuple[Any, Any]:
             *_capsules(dq, dk, dv, None if bias is None else dbias),
             *(scale, dropout, _number(seed), _threads(q, index)),
             *scores(vector, per_edge, map, a, b, transposed, None if vector is None else dvector),
+            *_capsules(*near),
         )
         return dq, dk, dv, dbias, dvector
 
