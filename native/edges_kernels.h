@@ -41,7 +41,7 @@ struct Edges {
 
   // Scores in units of log2, without a bias; `slopes` takes the derivatives of a map of products.
   Vec<T> scores(const Gathered<S, T>& rows, const T* own, const T* factors, T* slopes) const {
-    if constexpr (Plain) return rows.dots(own, p.dim);
+    if (Plain || !(factors || map.active())) return rows.dots(own, p.dim);
     if (factors) return additive_scores<S, T>(rows, own, factors, map, p.dim);
     T x[N];
     store(x, rows.dots(own, p.dim));
@@ -51,7 +51,7 @@ struct Edges {
   // to += sum_t dscore[t] (d score[t] / d own)
   void differentiate(const Gathered<S, T>& rows, const T* own, const T* factors, Vec<T> dscore, const T* slopes, T* to,
                      T* by_vector) const {
-    if constexpr (Plain) return rows.add(to, T{1}, dscore, p.dim);
+    if (Plain || !(factors || map.active())) return rows.add(to, T{1}, dscore, p.dim);
     if (factors) return add_additive<S, T>(rows, own, factors, map, dscore, p.dim, to, by_vector);
     rows.add(to, T{1}, dscore == 0 ? Vec<T>{} : dscore * load(slopes), p.dim);
   }
