@@ -40,6 +40,18 @@ class Bias(NamedTuple):
         return values[:, columns - rows[:, None] + queries - 1]
 
 
+def places(bound: Bound, device: str) -> Tensor | None:
+    """The numbers i * keys + j of the related pairs, in order, where all heads and items have the same."""
+    if len(bound.distinct) > 1:
+        return None
+
+    def make() -> Tensor:
+        edges = bound.distinct[0].edges()
+        return torch.from_numpy(edges[:, 0] * bound.keys + edges[:, 1]).to(device)
+
+    return bound.derived(("places", device), make)
+
+
 def support(relation: Any) -> tuple[Any, Any]:
     """A relation and None, or the support of a weighted relation and the weighted relation itself."""
     if hasattr(relation, "support") and hasattr(relation, "structured"):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import Bias, places
 from erlangen.attention.binding import Bound
 from erlangen.attention.kernels import Kernel, SoftmaxDot
 
@@ -22,18 +22,6 @@ class Prepared(NamedTuple):
 def prepare(bound: Bound, device: str) -> Prepared:
     """What `attend` needs of a bound relation."""
     return Prepared(bound.mask(device), places(bound, device))
-
-
-def places(bound: Bound, device: str) -> Tensor | None:
-    """The numbers i * keys + j of the related pairs, in order, where all heads and items have the same."""
-    if len(bound.distinct) > 1:
-        return None
-
-    def make() -> Tensor:
-        edges = bound.distinct[0].edges()
-        return torch.from_numpy(edges[:, 0] * bound.keys + edges[:, 1]).to(device)
-
-    return bound.derived(("places", device), make)
 
 
 def attend(

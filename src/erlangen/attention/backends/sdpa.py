@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from erlangen.attention.backends.reference import places
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import Bias, places
 from erlangen.attention.binding import Bound
 
 
