@@ -109,7 +109,7 @@ def _lent(x: Tensor, room: Tensor, degree: float) -> Tensor | None:
     """The same copy in the memory of a result that is written later; None where no copy is worth it."""
     if not _scattered(x, degree):
         return None
-    batch, heads, length, dim = x.shape
+    _, heads, length, dim = x.shape
     return room.as_strided(x.shape, (heads * length * dim, length * dim, dim, 1)).copy_(x)
 
 
