@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 from draw_higher_order import save as save_fano
 from PIL import Image
 from rich.console import Console
@@ -22,6 +23,8 @@ from erlangen.relations import (
     Graph,
     Grid,
     GridOffset,
+    Identity,
+    Nearest,
     Offset,
     PerHead,
     Prefix,
@@ -74,10 +77,20 @@ WEIGHTED = [
 LONG = Window(lookback=256) | Causal() & (Global(keys=range(16)) | Dilated(512))
 IMAGE = Grid((4, 5), 1)
 
+_graph = Graph([(0, 1), (1, 2), (1, 4), (2, 3), (3, 6), (5, 6), (5, 7), (6, 7)], nodes=9)
+NEIGHBOURS = _graph | _graph.T | Identity()
+_states = np.random.default_rng(3).normal(size=(2, 9, 4))
+GRAPHS = [
+    ("GAT: a graph and self loops", NEIGHBOURS, NEIGHBOURS.on(9)),
+    ("Unlimiformer, head 1", Nearest(3), Nearest(3).on(_states[0])),
+    ("Unlimiformer, head 2", Nearest(3), Nearest(3).on(_states[1])),
+]
+
 PICTURES = {
     "relations": (PAPER, "One layer, four relations"),
     "convolution": (CONVOLUTION, "A convolution: one head for each offset"),
     "sparse": (SPARSE, "The heads of Sparse Transformers, stride 4"),
+    "graphs": (GRAPHS, "Relations that come with the data"),
     "models": (MODELS, "The relations of the models"),
     "long": ([("", LONG, LONG.on(8192))], None),
     "grid": ([("", IMAGE, IMAGE.on(20))], None),
