@@ -56,8 +56,8 @@ def faiss(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
         import faiss as library
     except ImportError:
         raise DataError(
-            "Nearest(index='faiss') needs faiss, which is not installed: pip install faiss-cpu, or leave the "
-            "index 'exact'"
+            "Nearest(index='faiss') needs faiss, which is not installed: pip install 'erlangen[faiss]', or "
+            "leave the index 'exact'"
         ) from None
     q, x = (np.ascontiguousarray(array, np.float32) for array in (queries, keys))
     return library.knn(q, x, k, metric=library.METRIC_INNER_PRODUCT)[1]
