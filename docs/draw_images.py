@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 from draw_higher_order import save as save_fano
+from draw_kernels import save as save_kernels
 from PIL import Image
 from rich.console import Console
 
@@ -104,6 +105,7 @@ def main() -> None:
         save(bound, [IMAGES / f"{name}.png"], title)
     save_hierarchy([hierarchy(order) for order in ORDERS], IMAGES / "hierarchy.png")
     save_fano(IMAGES / "higher-order.png")
+    save_kernels(IMAGES / "kernels.png")
     side_by_side(WEIGHTED, IMAGES / "weighted.png", "Four weighted relations")
     t5 = [row for row in TABLE2 if row.model == "T5"]
     draw(outcomes_of(tuple(t5), Console(stderr=True)), IMAGES)
@@ -112,7 +114,7 @@ def main() -> None:
     save_plot(train(run), IMAGES / "training.png", "ViT: cross-entropy of the digit", "test")
     for path in (
         IMAGES / f"{name}.png"
-        for name in (*PICTURES, "weighted", "hierarchy", "higher-order", "table2", "training")
+        for name in (*PICTURES, "weighted", "hierarchy", "higher-order", "kernels", "table2", "training")
     ):
         with Image.open(path) as picture:
             picture.convert("RGB").quantize(64).save(path, optimize=True)
