@@ -34,14 +34,12 @@ class RandomFeatures:
         self.dim, self.count, self.seed = dim, count, seed
         self.scale = 1 / sqrt(dim) if scale is None else float(scale)
         generator = torch.Generator().manual_seed(seed)
-        blocks = []
-        for _ in range(-(-count // dim)):
-            normal = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
-            q, r = torch.linalg.qr(normal)
-            directions = (q * r.diagonal().sign()).mT  # with these signs uniform among orthogonal matrices
-            lengths = torch.randn(dim, dim, generator=generator, dtype=torch.float64).norm(dim=1)
-            blocks.append(directions * lengths[:, None])
-        self.rows = torch.cat(blocks)[:count]
+        normal = torch.randn(2, -(-count // dim), dim, dim, generator=generator, dtype=torch.float64)
+        q, r = torch.linalg.qr(normal[0])
+        # With these signs the directions are uniform among orthogonal matrices.
+        directions = (q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)).mT
+        lengths = normal[1].norm(dim=-1, keepdim=True)
+        self.rows = (directions * lengths).flatten(0, 1)[:count]
 
     def __repr__(self) -> str:
         return f"RandomFeatures({self.dim}, {self.count}, scale={self.scale}, seed={self.seed})"
