@@ -13,8 +13,10 @@ from torch.nn import functional as F
 import erlangen as er
 from erlangen.models import Unlimiformer
 
-NAMES, VALUES, NOISE, FACTS = 16, 8, 8, 4
-WORDS = NAMES * VALUES  # fact number n * VALUES + v tells that the value of n is v
+NAMES, VALUES, NOISE, FACTS = 8, 4, 8, 4
+WORDS = NAMES * VALUES  # word n * VALUES + v is the fact that the value of n is v
+FIRST_NAME = WORDS + NOISE
+FIRST_VALUE = FIRST_NAME + NAMES
 
 
 def texts(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -24,7 +26,7 @@ def texts(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     values = torch.randint(VALUES, (batch, FACTS))
     places = torch.rand(batch, length).argsort(-1)[:, :FACTS]
     source.scatter_(1, places, names * VALUES + values)
-    return source, WORDS + NOISE + names[:, :1], values[:, 0]
+    return source, FIRST_NAME + names[:, :1], FIRST_VALUE + values[:, 0]
 
 
 @torch.no_grad()
@@ -38,13 +40,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a run of a few seconds")
     parser.add_argument("--k", type=int, default=8, help="how many states a head reads")
     options = parser.parse_args()
-    steps, lengths = (40, (24, 240)) if options.quick else (400, (24, 240, 2400))
+    steps, lengths = (20, (24, 240)) if options.quick else (300, (24, 240, 2400))
 
     torch.manual_seed(0)
-    vocabulary = WORDS + NOISE + NAMES
+    vocabulary = FIRST_VALUE + VALUES
     config = Unlimiformer.Config(vocabulary, chunk=24, context=1, layers=1, heads=4, width=64, k=options.k)
     model = Unlimiformer(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(1, steps + 1):
         source, asked, value = texts(64, 24)
         loss = F.cross_entropy(model(source, asked)[:, -1], value)
