@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import cache
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from erlangen.attention.kernels import (
     SoftmaxDot,
     violation,
 )
-from erlangen.errors import BackendError, ErlangenError, ParameterError, ShapeError
+from erlangen.errors import BackendError, ParameterError, ShapeError
 from erlangen.testing.strategies import relations
 
 DIM, HEADS = 3, 4
@@ -89,6 +90,7 @@ def tensors(queries=5, keys=5, seed=0, dtype=torch.float64, batch=2):
     return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for s in shapes]
 
 
+@cache
 def able(name: str, relation=None) -> list[str]:
     """The backends that have this kernel."""
     kernel = KERNELS[name][0]
@@ -146,7 +148,7 @@ def test_the_oracle_is_the_formula(name):
 
 @pytest.mark.parametrize("name", list(KERNELS))
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_backends_agree_with_the_oracle(name, data):
     kernel = KERNELS[name][0]
     keys = data.draw(st.integers(1, 9))
@@ -164,19 +166,11 @@ def test_backends_agree_with_the_oracle(name, data):
         return out, *grads, *(result[1:] if isinstance(result, tuple) else ())
 
     expected = run("reference")
-    for backend in able(name, relation if _fits(relation, 5) else None):
+    for backend in able(name):
         if backend == "linear" and er.plan(relation, *inputs, kernel=kernel).backend != "linear":
             continue
         for a, b in zip(run(backend), expected, strict=False):
             torch.testing.assert_close(a, b, atol=1e-8, rtol=1e-8)
-
-
-def _fits(relation, n) -> bool:
-    try:
-        relation.on(n)
-    except ErlangenError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
@@ -187,7 +181,11 @@ def test_gradcheck(name):
     backends = [b for b in able(name) if b != "sdpa"]
     for backend in backends:
         reads = er.Full() if backend == "linear" else relation
-        assert gradcheck(lambda *x, b=backend, r=reads: er.attend(*x, r, kernel=kernel, backend=b), (q, k, v))
+        assert gradcheck(
+            lambda *x, b=backend, r=reads: er.attend(*x, r, kernel=kernel, backend=b),
+            (q, k, v),
+            fast_mode=True,
+        )
 
 
 @pytest.mark.parametrize("backend", ["reference", "gather", "edges", "tiles"])
@@ -200,7 +198,7 @@ def test_gradients_reach_vectors_and_sinks_and_empty_rows_stay_zero(backend):
         kernel = SoftmaxDot(softcap=2.0, sink=sink)
         return er.attend(*x, relation, kernel=kernel, backend=backend, return_lse=True)
 
-    assert gradcheck(with_sink, (sink, q, k, v))
+    assert gradcheck(with_sink, (sink, q, k, v), fast_mode=True)
     out, lse = with_sink(sink, q, k, v)
     assert (out[:, :, 0] == 0).all()
     assert torch.equal(lse[0, :, 0], sink)  # the denominator of a row that reads nothing is the sink alone
@@ -211,6 +209,7 @@ def test_gradients_reach_vectors_and_sinks_and_empty_rows_stay_zero(backend):
         assert gradcheck(
             lambda a, *x, f=activation: er.attend(*x, relation, kernel=Additive(a, f), backend=backend),
             (vector, q, k, v),
+            fast_mode=True,
         )
 
 
@@ -336,7 +335,7 @@ def test_families_of_relations(name):
         torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["softcap", "gatv2", "linear"])
+@pytest.mark.parametrize("name", ["softcap", "linear"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiles_into_one_graph(name):
     torch._dynamo.reset()
