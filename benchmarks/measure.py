@@ -28,6 +28,9 @@ FULL = Budget(least=3, most=31, seconds=1.5)
 WARM = 1.0
 """Seconds of a first call below which a contender has an unmeasured call before each turn: the one before it
 may have gone through a gigabyte, and leaves it no cache."""
+TURN = 5e-3
+"""The least seconds of a turn: a quicker contender is called again and again, as in a loop, and its time is
+the mean."""
 QUICK = Budget(least=1, most=3, seconds=0.2)
 
 
@@ -48,9 +51,10 @@ def interleaved(
 ) -> dict[str, float]:
     """The median time of every contender in milliseconds.
 
-    In each turn every contender runs once, so that all meet the same disturbances. One that has spent its
-    seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose turns take more
-    than half of its seconds need not take more than one. Quick ones run once unmeasured before each turn.
+    In each turn every contender runs for `TURN`, or once, so that all meet the same disturbances. One that
+    has spent its seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose turns
+    take more than half of its seconds need not take more than one. Quick ones run once unmeasured before each
+    turn.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     enabled = gc.isenabled()
@@ -63,15 +67,24 @@ def interleaved(
             for name in playing:
                 if warm.get(name, 0.0) < WARM:
                     contenders[name]()
-                start = time.perf_counter()
-                contenders[name]()
-                times[name].append(time.perf_counter() - start)
+                times[name].append(_turn(contenders[name]))
             gc.collect()
             told()
     finally:
         if enabled:
             gc.enable()
     return {name: 1e3 * median(taken) for name, taken in times.items()}
+
+
+def _turn(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    calls = 0
+    while True:
+        call()
+        calls += 1
+        taken = time.perf_counter() - start
+        if taken >= TURN:
+            return taken / calls
 
 
 def _plays(taken: list[float], warm: float, budget: Budget) -> bool:

@@ -1,25 +1,30 @@
-// One row of an irregular relation: its indices in batches of as many as a vector has lanes, the products of a vector
-// with the gathered rows, and weighted sums of them. Lanes are features while reading, and edges for the softmax.
+// One row of an irregular relation: its indices a few vectors at a time, the products of a vector with the gathered
+// rows, and weighted sums of them. Lanes are features while reading, and edges for the softmax.
 #pragma once
 #include "tile_block.h"
 
 namespace erlangen::ERLANGEN_ISA {
 
+// Some edges of a row: few enough for the rows they gather to stay in the nearest cache until they are read again.
 template <class T>
-struct Batch {
-  static constexpr int N = kLanes<T>;
-  int32_t index[N];
+struct Chunk {
+  static constexpr int N = kLanes<T>, kSize = 32;
+  int32_t index[kSize];  // up to a whole number of vectors the last edge is repeated: it was to be read anyway
   int count = 0;
-  int64_t first = 0;  // the number of its first edge, in relation 0
+  int64_t first = 0;     // the number of its first edge, in relation 0
 
-  // Lanes that hold an edge. The rest repeat the last edge, so that whatever is read was to be read anyway.
-  Bits<T> valid() const { return lanes_of<T>((uint64_t{1} << count) - 1); }
+  int vectors() const { return (count + N - 1) / N; }
+  // The lanes of a vector that hold an edge.
+  Bits<T> valid(int vector) const {
+    const int left = count - vector * N;
+    return lanes_of<T>(left >= N ? ~uint64_t{0} : (uint64_t{1} << left) - 1);
+  }
 };
 
 // Walks over the indices of a row, and counts them where edges have numbers.
 template <class T, bool Counted>
 struct Walk {
-  static constexpr int N = Batch<T>::N;
+  static constexpr int kSize = Chunk<T>::kSize;
   const RunView& runs;
   int64_t run, end, number = 0;
   int32_t next = 0;
@@ -31,101 +36,137 @@ struct Walk {
     if constexpr (Counted) number = runs.before[row];
     if (run < end) next = runs.starts[run];
   }
-  bool take(Batch<T>& batch) {
+  bool take(Chunk<T>& chunk) {
     if (run >= end) return false;
+    int count = 0;
     if (!runs.stops) {
-      batch.count = static_cast<int>(std::min<int64_t>(N, end - run));
-      std::memcpy(batch.index, runs.starts + run, sizeof batch.index);  // N <= kAhead
-      run += batch.count;
-    } else if (runs.stops[run] - next > N) {
-      for (int t = 0; t < N; ++t) batch.index[t] = next + t;
-      next += N;
-      batch.count = N;
+      count = static_cast<int>(std::min<int64_t>(kSize, end - run));
+      std::memcpy(chunk.index, runs.starts + run, sizeof chunk.index);  // kSize <= kAhead
+      run += count;
     } else {
-      batch.count = 0;
-      while (run < end && batch.count < N) {
-        batch.index[batch.count++] = next++;
+      while (run < end && count < kSize) {
+        const int part = std::min(kSize - count, runs.stops[run] - next);
+        for (int t = 0; t < part; ++t) chunk.index[count + t] = next + t;
+        count += part;
+        next += part;
         if (next == runs.stops[run] && ++run < end) next = runs.starts[run];
       }
     }
-    for (int t = batch.count; t < N; ++t) batch.index[t] = batch.index[batch.count - 1];
+    chunk.count = count;
+    for (; count % kLanes<T> != 0; ++count) chunk.index[count] = chunk.index[chunk.count - 1];
     if constexpr (Counted) {
-      batch.first = number;
-      number += batch.count;
+      chunk.first = number;
+      number += chunk.count;
     }
     return true;
   }
-  // Single indices are scattered: the rows of the edges after the next ones (of this row or another) are fetched early.
-  // Long runs are left to the hardware.
-  template <class S>
-  void prefetch(const S* base, int64_t stride, int64_t dim) const {
-    if (runs.stops) return;
-    for (int t = 0; t < N; ++t) {
-      const S* row = base + runs.starts[run + N + t] * stride;  // 2 N <= kAhead
-      for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + d);
-    }
+  // A vector of the edges after those taken, of this row or another; null where runs are long, as the hardware then
+  // sees by itself what is read next.
+  const int32_t* following(int vector) const {
+    return runs.stops ? nullptr : runs.starts + run + vector * kLanes<T>;  // 2 kSize <= kAhead
   }
 };
 
+// Rows of a tensor, picked by index.
 template <class S, class T>
 struct Gathered {
-  const S* row[Batch<T>::N];
+  static constexpr int N = kLanes<T>;
+  const S* base;
+  int64_t stride;
 
-  Gathered(const S* base, int64_t stride, const Batch<T>& batch) {
-    for (int t = 0; t < Batch<T>::N; ++t) row[t] = base + batch.index[t] * stride;
+  const S* row(int32_t index) const { return base + index * stride; }
+
+  // Asks for rows before they are read. Inline, because a call without any effect that a compiler knows of may vanish.
+  __attribute__((always_inline)) void prefetch(const int32_t* index, int64_t dim) const {
+    if (!index) return;
+    for (int t = 0; t < N; ++t) {
+      const S* from = row(index[t]);
+      for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(from + d);
+    }
   }
 
-  // Lane t is x . row[t]; x is padded with zeros.
-  Vec<T> dots(const T* x, int64_t dim) const {
-    constexpr int N = Batch<T>::N;
-    Vec<T> products[N] = {};
+  // Lane t is x . row(index[t]); x is padded with zeros.
+  Vec<T> dots(const int32_t* index, const T* x, int64_t dim) const {
+    const S* rows[N];
+    Vec<T> products[N];
+#pragma GCC unroll 16
+    for (int t = 0; t < N; ++t) {
+      rows[t] = row(index[t]);
+      products[t] = Vec<T>{};
+    }
     int64_t d = 0;
     for (; d + N <= dim; d += N) {
       const Vec<T> left = load(x + d);
 #pragma GCC unroll 16
-      for (int t = 0; t < N; ++t) products[t] += left * load_wide(row[t] + d);
+      for (int t = 0; t < N; ++t) products[t] += left * load_wide(rows[t] + d);
     }
     if (d < dim) {
       const Vec<T> left = load(x + d);
-      for (int t = 0; t < N; ++t) products[t] += left * load_tail(row[t] + d, static_cast<int>(dim - d));
+#pragma GCC unroll 16
+      for (int t = 0; t < N; ++t) products[t] += left * load_tail(rows[t] + d, static_cast<int>(dim - d));
     }
     return sums<T>(products);
   }
 
-  // to = shrink * to + sum_t weight[t] row[t]
-  void add(T* to, T shrink, Vec<T> weights, int64_t dim) const {
-    constexpr int N = Batch<T>::N;
-    T weight[N];
-    store(weight, weights);
+  // to = shrink * to + sum_t weight[t] row(index[t])
+  void add(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to) const {
     int64_t d = 0;
-    for (; d + N <= dim; d += N) {
-      Vec<T> even = load(to + d) * shrink, odd = {};
-#pragma GCC unroll 16
-      for (int t = 0; t < N; t += 2) {
-        even += weight[t] * load_wide(row[t] + d);
-        odd += weight[t + 1] * load_wide(row[t + 1] + d);
-      }
-      store(to + d, even + odd);
+    for (; d + 8 * N <= dim; d += 8 * N) add_vectors<8>(chunk, weight, shrink, d, to);
+    if (d + 4 * N <= dim) {
+      add_vectors<4>(chunk, weight, shrink, d, to);
+      d += 4 * N;
     }
+    for (; d + N <= dim; d += N) add_vectors<1>(chunk, weight, shrink, d, to);
     if (d < dim) {
       Vec<T> total = load(to + d) * shrink;
-      for (int t = 0; t < N; ++t) total += weight[t] * load_tail(row[t] + d, static_cast<int>(dim - d));
+      for (int t = 0; t < chunk.count; ++t)
+        total += weight[t] * load_tail(row(chunk.index[t]) + d, static_cast<int>(dim - d));
       store(to + d, total);
     }
+  }
+
+ private:
+  // The same for `Count` vectors of features, which stay in registers: two sums each, where there are registers.
+  template <int Count>
+  void add_vectors(const Chunk<T>& chunk, const T* weight, T shrink, int64_t d, T* to) const {
+    constexpr bool two = Count < 8;
+    Vec<T> even[Count], odd[Count];
+#pragma GCC unroll 8
+    for (int c = 0; c < Count; ++c) {
+      even[c] = load(to + d + c * N) * shrink;
+      odd[c] = Vec<T>{};
+    }
+    int t = 0;
+    for (; two && t + 2 <= chunk.count; t += 2) {
+      const S *left = row(chunk.index[t]) + d, *right = row(chunk.index[t + 1]) + d;
+#pragma GCC unroll 8
+      for (int c = 0; c < Count; ++c) {
+        even[c] += weight[t] * load_wide(left + c * N);
+        odd[c] += weight[t + 1] * load_wide(right + c * N);
+      }
+    }
+    for (; t < chunk.count; ++t) {
+      const S* one = row(chunk.index[t]) + d;
+#pragma GCC unroll 8
+      for (int c = 0; c < Count; ++c) even[c] += weight[t] * load_wide(one + c * N);
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < Count; ++c) store(to + d + c * N, two ? even[c] + odd[c] : even[c]);
   }
 };
 
 // Scores that are no products: lane t is sum_d vector[d] map(x[d] + row[t][d]), everything padded with zeros.
 template <class S, class T>
-__attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, const T* x, const T* vector,
-                                                 const ScoreMap<T>& map, int64_t dim) {
-  constexpr int N = Batch<T>::N;
+__attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, const int32_t* index, const T* x,
+                                                 const T* vector, const ScoreMap<T>& map, int64_t dim) {
+  constexpr int N = kLanes<T>;
   return map.with_kind([&](auto kind) {
     Vec<T> products[N] = {};
     for (int64_t d = 0; d < dim; d += N) {
       const Vec<T> left = load(x + d), factor = load(vector + d);
       for (int t = 0; t < N; ++t) {
-        const Vec<T> right = d + N <= dim ? load_wide(rows.row[t] + d) : load_tail(rows.row[t] + d, int(dim - d));
+        const S* row = rows.row(index[t]) + d;
+        const Vec<T> right = d + N <= dim ? load_wide(row) : load_tail(row, static_cast<int>(dim - d));
         products[t] += factor * map.template value<kind()>(left + right);
       }
     }
@@ -134,18 +175,17 @@ __attribute__((noinline)) Vec<T> additive_scores(const Gathered<S, T>& rows, con
 }
 // Their derivatives: to[d] += vector[d] sum_t weight[t] map'(x[d] + row[t][d]), and by the vector where asked for.
 template <class S, class T>
-__attribute__((noinline)) void add_additive(const Gathered<S, T>& rows, const T* x, const T* vector,
-                                            const ScoreMap<T>& map, Vec<T> weights, int64_t dim, T* to,
-                                            T* by_vector) {
-  constexpr int N = Batch<T>::N;
-  T weight[N];
-  store(weight, weights);
+__attribute__((noinline)) void add_additive(const Gathered<S, T>& rows, const Chunk<T>& chunk, const T* x,
+                                            const T* vector, const ScoreMap<T>& map, const T* weight, int64_t dim,
+                                            T* to, T* by_vector) {
+  constexpr int N = kLanes<T>;
   map.with_kind([&](auto kind) {
     for (int64_t d = 0; d < dim; d += N) {
       const Vec<T> left = load(x + d);
       Vec<T> slopes = {}, values = {};
-      for (int t = 0; t < N; ++t) {
-        const Vec<T> right = d + N <= dim ? load_wide(rows.row[t] + d) : load_tail(rows.row[t] + d, int(dim - d));
+      for (int t = 0; t < chunk.count; ++t) {
+        const S* row = rows.row(chunk.index[t]) + d;
+        const Vec<T> right = d + N <= dim ? load_wide(row) : load_tail(row, static_cast<int>(dim - d));
         slopes += weight[t] * map.template slope<kind()>(left + right);
         if (by_vector) values += weight[t] * map.template value<kind()>(left + right);
       }

@@ -107,7 +107,7 @@ void backward(const Problem& p) {
   if (summed)
     backward_with_sums(kernel, p, carve.take(sums), per_group);
   else
-    for_rows(p, p.near_k, p.heads, p.queries,
+    for_rows(p, p.k, p.heads, p.queries,
              [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr, nullptr); });
   for_rows(p, p.q, p.kv_heads, p.keys,
            [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });

@@ -39,24 +39,26 @@ struct Edges {
   // What the derivative by it is multiplied by at the end.
   T gradient_factor() const { return static_cast<T>(!Plain && vector ? kLn2 : p.scale); }
 
-  // Scores in units of log2, without a bias; `slopes` takes the derivatives of a map of products.
-  Vec<T> scores(const Gathered<S, T>& rows, const T* own, const T* factors, T* slopes) const {
-    if (Plain || !(factors || map.active())) return rows.dots(own, p.dim);
-    if (factors) return additive_scores<S, T>(rows, own, factors, map, p.dim);
+  // Scores in units of log2, without a bias, of the edges at `index`; `slopes` takes the derivatives of a map of
+  // products.
+  Vec<T> scores(const Gathered<S, T>& rows, const int32_t* index, const T* own, const T* factors, T* slopes) const {
+    if (Plain || !(factors || map.active())) return rows.dots(index, own, p.dim);
+    if (factors) return additive_scores<S, T>(rows, index, own, factors, map, p.dim);
     T x[N];
-    store(x, rows.dots(own, p.dim));
+    store(x, rows.dots(index, own, p.dim));
     map.apply(x, slopes, N);
     return load(x);
   }
   // to += sum_t dscore[t] (d score[t] / d own)
-  void differentiate(const Gathered<S, T>& rows, const T* own, const T* factors, Vec<T> dscore, const T* slopes, T* to,
-                     T* by_vector) const {
-    if (Plain || !(factors || map.active())) return rows.add(to, T{1}, dscore, p.dim);
-    if (factors) return add_additive<S, T>(rows, own, factors, map, dscore, p.dim, to, by_vector);
-    rows.add(to, T{1}, dscore == 0 ? Vec<T>{} : dscore * load(slopes), p.dim);
+  void differentiate(const Gathered<S, T>& rows, const Chunk<T>& now, const T* own, const T* factors, T* dscore,
+                     const T* slopes, T* to, T* by_vector) const {
+    if (!Plain && factors) return add_additive<S, T>(rows, now, own, factors, map, dscore, p.dim, to, by_vector);
+    if (!Plain && map.active())
+      for (int t = 0; t < now.count; ++t) dscore[t] = dscore[t] == 0 ? T{0} : dscore[t] * slopes[t];
+    rows.add(now, dscore, T{1}, p.dim, to);
   }
-  static Vec<T> load_biases(const T* data, const Batch<T>& now) {
-    return load_tail(data + now.first, now.count) * static_cast<T>(kLog2E);
+  static Vec<T> load_biases(const T* data, const Chunk<T>& now, int at) {
+    return load_tail(data + now.first + at, std::min(N, now.count - at)) * static_cast<T>(kLog2E);
   }
 
   // Room for `rows` padded rows of this thread.
@@ -65,10 +67,10 @@ struct Edges {
     return {static_cast<T*>(scratch(1, sizeof(T) * rows * width))};
   }
 
-  Vec<T> dropout_factors(int64_t b, int64_t h, int64_t i, const Batch<T>& keys) const {
+  Vec<T> dropout_factors(int64_t b, int64_t h, int64_t i, const int32_t* keys) const {
     T factor[N];
     const uint32_t key = dropout.row_key(b * p.heads + h, i);
-    for (int t = 0; t < N; ++t) factor[t] = dropout.factor<T>(key, keys.index[t]);
+    for (int t = 0; t < N; ++t) factor[t] = dropout.factor<T>(key, keys[t]);
     return load(factor);
   }
 
@@ -82,24 +84,35 @@ struct Edges {
     std::fill_n(out, p.dim_v + N, T{0});
     T highest = -kInf<T>, total = 0;
     Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
-    const S *k = row_of<S>(p.k, b, kv, 0), *v = row_of<S>(p.v, b, kv, 0);
-    for (Batch<T> now; walk.take(now);) {
-      walk.prefetch(k, p.k.row, p.dim);
-      walk.prefetch(v, p.v.row, p.dim_v);
-      const Gathered<S, T> keys(k, p.k.row, now), values(v, p.v.row, now);
-      Vec<T> x = scores(keys, q, vectors, nullptr);
-      if (!Plain && biases) x += load_biases(biases, now);
-      if (reversed.data)
-        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
-      x = now.valid() ? x : broadcast(-kInf<T>);
-      const T top = std::max(highest, maximum<T>(x));
+    const Gathered<S, T> keys{row_of<S>(p.k, b, kv, 0), p.k.row}, values{row_of<S>(p.v, b, kv, 0), p.v.row};
+    for (Chunk<T> now; walk.take(now);) {
+      T weight[Chunk<T>::kSize];
+      Vec<T> tops = broadcast(-kInf<T>);
+      for (int c = 0; c < now.vectors(); ++c) {
+        const int32_t* index = now.index + c * N;
+        keys.prefetch(walk.following(c), p.dim);
+        values.prefetch(walk.following(c), p.dim_v);
+        Vec<T> x = scores(keys, index, q, vectors, nullptr);
+        if (!Plain && biases) x += load_biases(biases, now, c * N);
+        if (reversed.data)
+          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, index[t]);
+        x = now.valid(c) ? x : broadcast(-kInf<T>);
+        tops = max(x, tops);
+        store(weight + c * N, x);
+      }
+      const T top = std::max(highest, maximum<T>(tops));
       const T base = top == -kInf<T> ? T{0} : top;
       const T shrink = exp2(broadcast(highest - base))[0];
       highest = top;
-      Vec<T> weight = exp2(x - base);
-      total = total * shrink + sum<T>(weight);
-      if (dropout.active) weight *= dropout_factors(b, h, i, now);
-      values.add(out, shrink, weight, p.dim_v);
+      Vec<T> totals = {};
+      for (int c = 0; c < now.vectors(); ++c) {
+        Vec<T> w = exp2(load(weight + c * N) - base);
+        totals += w;
+        if (dropout.active) w *= dropout_factors(b, h, i, now.index + c * N);
+        store(weight + c * N, w);
+      }
+      total = total * shrink + sum<T>(totals);
+      values.add(now, weight, shrink, p.dim_v, out);
     }
     static_cast<T*>(p.lse)[flat(b, h, i)] =
         total == 0 ? -kInf<T> : highest * static_cast<T>(kLn2) + std::log(total);
@@ -124,24 +137,26 @@ struct Edges {
     lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
 
     Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
-    const S *k = row_of<S>(p.near_k, b, kv, 0), *v = row_of<S>(p.near_v, b, kv, 0);
-    for (Batch<T> now; walk.take(now);) {
-      walk.prefetch(k, p.near_k.row, p.dim);
-      walk.prefetch(v, p.near_v.row, p.dim_v);
-      const Gathered<S, T> keys(k, p.near_k.row, now), values(v, p.near_v.row, now);
-      T slopes[N];
-      Vec<T> x = scores(keys, q, vectors, slopes);
-      if (!Plain && biases) x += load_biases(biases, now);
-      if (reversed.data)
-        for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, now.index[t]);
-      const Vec<T> weight = exp2(x - lse2[at]);
-      Vec<T> dweight = values.dots(grad, p.dim_v);
-      if (dropout.active) dweight *= dropout_factors(b, h, i, now);
-      const Vec<T> dscore = now.valid() ? weight * (dweight - delta[at]) : Vec<T>{};
+    const Gathered<S, T> keys{row_of<S>(p.k, b, kv, 0), p.k.row}, values{row_of<S>(p.v, b, kv, 0), p.v.row};
+    for (Chunk<T> now; walk.take(now);) {
+      T dscore[Chunk<T>::kSize], slopes[Chunk<T>::kSize];
+      for (int c = 0; c < now.vectors(); ++c) {
+        const int32_t* index = now.index + c * N;
+        keys.prefetch(walk.following(c), p.dim);
+        values.prefetch(walk.following(c), p.dim_v);
+        Vec<T> x = scores(keys, index, q, vectors, slopes + c * N);
+        if (!Plain && biases) x += load_biases(biases, now, c * N);
+        if (reversed.data)
+          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, index[t]);
+        const Vec<T> weight = exp2(x - lse2[at]);
+        Vec<T> dweight = values.dots(index, grad, p.dim_v);
+        if (dropout.active) dweight *= dropout_factors(b, h, i, index);
+        store(dscore + c * N, weight * (dweight - delta[at]));
+      }
       if (dbias)
         for (int t = 0; t < now.count; ++t)
           dbias[!Plain && biases ? now.first + t : i - now.index[t] + p.keys - 1] += dscore[t];
-      differentiate(keys, q, vectors, dscore, slopes, dq, dvector);
+      differentiate(keys, now, q, vectors, dscore, slopes, dq, dvector);
     }
     narrow_row<S, T>(dq, p.dim, gradient_factor(), mutable_row_of<S>(p.dq, b, h, i));
   }
@@ -159,34 +174,38 @@ struct Edges {
       const ReversedBias<T> reversed = bias_of(h);
       const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias_t, h);
       Walk<T, !Plain> walk(p.runs_t, p.relation(b, h), j);
-      const S *q = row_of<S>(p.q, b, h, 0), *grad = row_of<S>(p.grad, b, h, 0);
-      for (Batch<T> now; walk.take(now);) {
-        walk.prefetch(q, p.q.row, p.dim);
-        walk.prefetch(grad, p.grad.row, p.dim_v);
-        const Gathered<S, T> queries(q, p.q.row, now), grads(grad, p.grad.row, now);
-        T slopes[N];
-        Vec<T> x = scores(queries, k, vectors, slopes);
-        if (!Plain && biases) x += load_biases(biases, now);
-        Vec<T> lse = {}, subtract = {};
-        for (int t = 0; t < N; ++t) {
-          const int64_t at = flat(b, h, now.index[t]);
-          lse[t] = lse2[at];
-          subtract[t] = delta[at];
-          if (reversed.data) x[t] += *reversed.at(now.index[t], j);
+      const Gathered<S, T> queries{row_of<S>(p.q, b, h, 0), p.q.row}, grads{row_of<S>(p.grad, b, h, 0), p.grad.row};
+      const T *lse_of = lse2 + flat(b, h, 0), *delta_of = delta + flat(b, h, 0);
+      for (Chunk<T> now; walk.take(now);) {
+        T weight[Chunk<T>::kSize], dscore[Chunk<T>::kSize], slopes[Chunk<T>::kSize];
+        for (int c = 0; c < now.vectors(); ++c) {
+          const int32_t* index = now.index + c * N;
+          queries.prefetch(walk.following(c), p.dim);
+          grads.prefetch(walk.following(c), p.dim_v);
+          Vec<T> x = scores(queries, index, k, vectors, slopes + c * N);
+          if (!Plain && biases) x += load_biases(biases, now, c * N);
+          Vec<T> lse = {}, subtract = {};
+          for (int t = 0; t < N; ++t) {
+            lse[t] = lse_of[index[t]];
+            subtract[t] = delta_of[index[t]];
+          }
+          if (reversed.data)
+            for (int t = 0; t < N; ++t) x[t] += *reversed.at(index[t], j);
+          Vec<T> w = exp2(x - lse);
+          Vec<T> dweight = grads.dots(index, v, p.dim_v);
+          Vec<T> kept = w;
+          if (dropout.active) {
+            Vec<T> factor = {};
+            for (int t = 0; t < N; ++t)
+              factor[t] = dropout.factor<T>(dropout.row_key(b * p.heads + h, index[t]), j);
+            dweight *= factor;
+            kept *= factor;
+          }
+          store(weight + c * N, kept);
+          store(dscore + c * N, w * (dweight - subtract));
         }
-        Vec<T> weight = now.valid() ? exp2(x - lse) : Vec<T>{};
-        Vec<T> dweight = grads.dots(v, p.dim_v);
-        Vec<T> kept = weight;
-        if (dropout.active) {
-          Vec<T> factor = {};
-          for (int t = 0; t < N; ++t)
-            factor[t] = dropout.factor<T>(dropout.row_key(b * p.heads + h, now.index[t]), j);
-          dweight *= factor;
-          kept *= factor;
-        }
-        const Vec<T> dscore = now.valid() ? weight * (dweight - subtract) : Vec<T>{};
-        grads.add(dv, T{1}, kept, p.dim_v);
-        differentiate(queries, k, vectors, dscore, slopes, dk, nullptr);
+        grads.add(now, weight, T{1}, p.dim_v, dv);
+        differentiate(queries, now, k, vectors, dscore, slopes, dk, nullptr);
       }
     }
     narrow_row<S, T>(dk, p.dim, gradient_factor(), mutable_row_of<S>(p.dk, b, kv, j));

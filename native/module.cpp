@@ -232,8 +232,7 @@ void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, co
                     const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
                     const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads, int map,
                     double a, double b, bool per_edge, const std::optional<Input>& bias_t,
-                    const std::optional<Input>& vector, const std::optional<Output>& dvector,
-                    const std::optional<Input>& near_k, const std::optional<Input>& near_v) {
+                    const std::optional<Input>& vector, const std::optional<Output>& dvector) {
   Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
   set_runs(p, runs, per_edge);
   set_bias(p, bias);
@@ -250,8 +249,6 @@ void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, co
     require(p.vector, "dvector without a vector");
     p.dvector = accumulators(*dvector, p, {p.vector_heads, p.dim}, "dvector");
   }
-  p.near_k = near_k ? view(*near_k, p, p.kv_heads, p.keys, p.dim, "near_k") : p.k;
-  p.near_v = near_v ? view(*near_v, p, p.kv_heads, p.keys, p.dim_v, "near_v") : p.v;
   if (empty(p)) return;
   nb::gil_scoped_release free;
   kernels().edges_backward(p);
@@ -282,8 +279,7 @@ NB_MODULE(_native, m) {
   m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
-        "bias_t"_a.none() = nb::none(), "vector"_a.none() = nb::none(), "dvector"_a.none() = nb::none(),
-        "near_k"_a.none() = nb::none(), "near_v"_a.none() = nb::none());
+        "bias_t"_a.none() = nb::none(), "vector"_a.none() = nb::none(), "dvector"_a.none() = nb::none());
   m.def("instruction_sets", instruction_sets, "The instruction sets this machine can run, the best first.");
   m.def("instruction_set", [] { return std::string(kernels().name); }, "The instruction set in use.");
   m.def("choose_instruction_set", choose, "name"_a);

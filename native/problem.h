@@ -54,7 +54,6 @@ struct Problem {
   int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, dim = 0, dim_v = 0;
   View q, k, v, out;               // out is written forward and read backward
   View grad, dq, dk, dv;           // backward only
-  View near_k, near_v;             // k and v as the backward pass over queries gathers them: themselves, or copies
   void* lse = nullptr;             // (batch, heads, queries) contiguous, float or double; -inf on empty rows
   const void* grad_lse = nullptr;  // the same shape, or null
   const void* bias = nullptr;      // (bias_heads, queries + keys - 1): pair (i, j) adds bias[j - i + queries - 1]

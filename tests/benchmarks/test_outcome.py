@@ -112,7 +112,20 @@ def test_targets_are_met_or_missed():
     assert Target(1.0).verdicts({**result, "speedup": None}) == [("1x", False)]
 
 
-def test_turns_are_interleaved_and_medians():
+def test_a_quick_contender_is_called_in_a_loop(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+
+    def call():
+        now[0] += measure.TURN / 9.5
+
+    times = measure.interleaved({"quick": call}, measure.Budget(least=1, most=1, seconds=1.0), {})
+    assert times["quick"] == pytest.approx(1e3 * measure.TURN / 9.5)
+    assert now[0] == pytest.approx(11 * measure.TURN / 9.5)  # one call to warm up and ten that fill the turn
+
+
+def test_turns_are_interleaved_and_medians(monkeypatch):
+    monkeypatch.setattr(measure, "TURN", 0.0)
     order = []
     contenders = {name: (lambda name=name: order.append(name)) for name in "ab"}
     times = measure.interleaved(contenders, measure.Budget(least=3, most=3, seconds=1.0), {})

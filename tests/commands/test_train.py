@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -81,7 +82,8 @@ def test_another_seed_is_another_run(text, tmp_path):
 
 def interrupted(arguments: list[str], sent: signal.Signals) -> tuple[int, str]:
     """Send a signal to the command once it has told of a step; its exit code and what it says after that."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    threads = str(torch.get_num_threads())  # PyTorch's sums depend on it
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
     with subprocess.Popen(
         [sys.executable, "-m", "erlangen", *arguments], stderr=subprocess.PIPE, text=True, env=environment
     ) as process:

@@ -26,25 +26,29 @@ def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) 
     >>> decode(x, x, x, Window(lookback=1), None) is None  # four queries
     True
     """
-    if q.dim() != 4 or q.size(2) != 1 or packing.native is None or not isinstance(relation, Relation):
+    # Every line is a part of each step: what fails most often is asked first, what is cheap before the rest.
+    if q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or v.dim() != 4:
         return None
-    if not native._unwatched(q, k, v) or torch.is_autocast_enabled("cpu"):
+    if packing.native is None or not isinstance(relation, Relation) or not native._unwatched(q, k, v):
         return None
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if not (q.is_cpu and k.is_cpu and v.is_cpu) or torch.is_autocast_enabled("cpu"):
         return None
-    if not (q.device.type == k.device.type == v.device.type == "cpu") or k.dim() != 4 or v.dim() != 4:
-        return None
+    if q.requires_grad or k.requires_grad or v.requires_grad:
+        if torch.is_grad_enabled():
+            return None
+        q, k, v = q.detach(), k.detach(), v.detach()
     keys = k.size(2)
     run = relation.run(keys - 1, keys)
     if run is None:
         return None
-    out = q.new_empty((q.size(0), q.size(1), 1, v.size(3)))
+    dim, value_dim = q.size(3), v.size(3)
+    out = torch.empty_like(q) if dim == value_dim else q.new_empty((q.size(0), q.size(1), 1, value_dim))
     try:
         packing.native.run_forward(
-            *native._capsules(native._rows(q), native._rows(k), native._rows(v), out),
+            *native._capsules(q, k, v, out),
             run.start,
             run.stop,
-            1 / sqrt(q.size(3)) if scale is None else float(scale),
+            1 / sqrt(dim) if scale is None else float(scale),
             torch.get_num_threads(),
         )
     except (ValueError, TypeError):

@@ -86,33 +86,6 @@ def _number(seed: Tensor | None) -> int:
     return 0 if seed is None else int(seed)
 
 
-_CACHE = 4 << 20
-"""Bytes of one head's rows that may be expected to stay in a cache."""
-
-
-def _scattered(x: Tensor, degree: float) -> bool:
-    """Whether rows, each gathered about `degree` times, are worth a copy first.
-
-    A head whose rows lie apart uses a part of a cache only.
-    """
-    apart = x.size(1) > 1 and x.stride(1) < x.stride(2)
-    return apart and degree >= 8 and x.size(2) * x.size(3) * x.element_size() <= _CACHE
-
-
-def _gathered(x: Tensor, degree: float) -> Tensor:
-    """`_rows` of a tensor from which rows are gathered, a head's rows together where that is worth a copy."""
-    x = _rows(x)
-    return x.contiguous() if _scattered(x, degree) else x
-
-
-def _lent(x: Tensor, room: Tensor, degree: float) -> Tensor | None:
-    """The same copy in the memory of a result that is written later; None where no copy is worth it."""
-    if not _scattered(x, degree):
-        return None
-    _, heads, length, dim = x.shape
-    return room.as_strided(x.shape, (heads * length * dim, length * dim, dim, 1)).copy_(x)
-
-
 def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
 
@@ -128,6 +101,9 @@ def _whole(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach().contiguous()
 
 
+_PLAIN = {Tensor, torch.nn.Parameter}
+
+
 def _unwatched(*tensors: Tensor) -> bool:
     """Whether no compiler, transform or mode is watching operators, so that a kernel may be called directly.
 
@@ -138,7 +114,7 @@ def _unwatched(*tensors: Tensor) -> bool:
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
-        and all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
+        and _PLAIN.issuperset(map(type, tensors))
     )
 
 
@@ -170,10 +146,9 @@ def _define(name: str) -> tuple[Any, Any]:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
         index = packing.packed(index)
         out, lse = _outputs(q, v)
-        k, v = _gathered(k, index.degree), _gathered(v, index.degree)
         run_forward(
             index.forward,
-            *_capsules(_rows(q), k, v, _whole(bias), out, lse),
+            *_capsules(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse),
             *(scale, dropout, _number(seed), _threads(q, index)),
             *(scores(_whole(vector), per_edge, map, a, b) if vector is not None or per_edge or map else ()),
         )
@@ -191,8 +166,7 @@ def _define(name: str) -> tuple[Any, Any]:
         index = packing.packed(index)
         dq, dk, dv, dbias, dvector = _gradients(q, k, v, bias, vector)
         grad = torch.zeros_like(out) if grad is None else grad
-        q, grad, k, v = _gathered(q, index.degree), _gathered(grad, index.degree), _rows(k), _rows(v)
-        near = (_lent(k, dk, index.degree), _lent(v, dv, index.degree)) if name == "edges" else ()
+        q, grad, k, v = (_rows(x) for x in (q, grad, k, v))
         bias, vector = _whole(bias), _whole(vector)
         transposed = None
         if per_edge and bias is not None:
@@ -203,7 +177,6 @@ def _define(name: str) -> tuple[Any, Any]:
             *_capsules(dq, dk, dv, None if bias is None else dbias),
             *(scale, dropout, _number(seed), _threads(q, index)),
             *scores(vector, per_edge, map, a, b, transposed, None if vector is None else dvector),
-            *_capsules(*near),
         )
         return dq, dk, dv, dbias, dvector
 

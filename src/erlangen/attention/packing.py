@@ -33,8 +33,6 @@ except ImportError as error:  # built without a compiler: attention then runs th
 class PackedTiles:
     """The tiles of a binding, in the extension's memory."""
 
-    degree = 0.0  # tiles read rows together, none of them alone
-
     def __init__(self, bound: Bound) -> None:
         self.pairs = _pairs(bound)
         tiled = [near.tiles(TILE) for near in bound.distinct]
@@ -68,7 +66,6 @@ class PackedRuns:
         self._index = bound.index
         self.forward = _runs(bound.distinct, bound.index)
         self.pairs = _pairs(bound)
-        self.degree = self.pairs / max(1, bound.keys)
         self._transposed: Any = None
         self._order: Tensor | None = None
 
