@@ -129,10 +129,8 @@ struct Edges {
     widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     widen_row<S, T>(row_of<S>(p.grad, b, h, i), p.dim_v, T{1}, grad);
     std::fill_n(dq, p.dim + N, T{0});
-    const S* out = row_of<S>(p.out, b, h, i);
-    T dot = 0;
-    for (int64_t d = 0; d < p.dim_v; ++d) dot += grad[d] * static_cast<T>(widen(out[d]));
-    delta[at] = dot - (p.grad_lse ? static_cast<const T*>(p.grad_lse)[at] : T{0});
+    delta[at] = dot(grad, row_of<S>(p.out, b, h, i), p.dim_v);
+    if (p.grad_lse) delta[at] -= static_cast<const T*>(p.grad_lse)[at];
     const T lse = static_cast<const T*>(p.lse)[at];
     lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
 

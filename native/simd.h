@@ -131,7 +131,7 @@ inline Vec<Accumulator<S>> load_tail(const S* p, int count) {
 
 // --- arithmetic --------------------------------------------------------------------------------------------------
 // 2^x for x <= 0 (and a little above); 0 below the smallest normal number, NaN for NaN.
-inline Vec<float> exp2(Vec<float> x) {
+inline __attribute__((always_inline)) Vec<float> exp2(Vec<float> x) {
   x = x < -127.0f ? broadcast(-127.0f) : x;
   const Vec<float> shifted = x + 0x1.8p23f;  // the integer nearest to x is now in the low bits
   const Vec<float> f = x - (shifted - 0x1.8p23f);
@@ -144,7 +144,7 @@ inline Vec<float> exp2(Vec<float> x) {
   y = y * f + 1.0f;
   return y * std::bit_cast<Vec<float>>(power);
 }
-inline Vec<double> exp2(Vec<double> x) {
+inline __attribute__((always_inline)) Vec<double> exp2(Vec<double> x) {
   x = x < -1023.0 ? broadcast(-1023.0) : x;
   const Vec<double> shifted = x + 0x1.8p52;
   const Vec<double> f = x - (shifted - 0x1.8p52);

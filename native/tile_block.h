@@ -105,6 +105,21 @@ inline Rows<T> fetch(const View& x, int64_t b, int64_t h, int64_t first, int cou
   return {copy, dim};
 }
 
+// x . y, of which y is stored.
+template <class S, class T>
+inline T dot(const T* x, const S* y, int64_t dim) {
+  constexpr int N = kLanes<T>;
+  Vec<T> even = {}, odd = {};
+  int64_t d = 0;
+  for (; d + 2 * N <= dim; d += 2 * N) {
+    even += load(x + d) * load_wide(y + d);
+    odd += load(x + d + N) * load_wide(y + d + N);
+  }
+  T total = sum<T>(even + odd);
+  for (; d < dim; ++d) total += x[d] * static_cast<T>(widen(y[d]));
+  return total;
+}
+
 // Whether all elements are finite: inf * 0 and NaN * 0 are NaN.
 template <class T>
 inline bool finite(Rows<T> x, int count, int64_t dim) {

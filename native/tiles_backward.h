@@ -136,11 +136,8 @@ struct TilesBackward {
     for (int i = 0; i < kTile; ++i) {
       // An empty row has no weights: 2^(x - inf) is zero.
       s.lse[i] = i < count && lse[i] != -kInf<T> ? lse[i] * static_cast<T>(kLog2E) : kInf<T>;
-      s.delta[i] = 0;
-      if (i >= count) continue;
-      const S* out = row_of<S>(p.out, b, h, first + i);
-      for (int64_t d = 0; d < p.dim_v; ++d) s.delta[i] += s.grad_rows[i * dim_v + d] * static_cast<T>(widen(out[d]));
-      if (p.grad_lse) s.delta[i] -= grad_lse[i];
+      s.delta[i] = i < count ? dot(s.grad_rows + i * dim_v, row_of<S>(p.out, b, h, first + i), p.dim_v) : T{0};
+      if (i < count && p.grad_lse) s.delta[i] -= grad_lse[i];
     }
     s.finite = finite<T>({s.query_rows, dim}, kTile, dim) && finite<T>({s.grad_rows, dim_v}, kTile, dim_v);
     if (dropout.active)

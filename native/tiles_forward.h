@@ -20,7 +20,15 @@ struct TilesForward {
     uint32_t row_key[kTile];
   };
 
+  // Weights outside the relation are zeros that are multiplied with values all the same. That spoils sums where values
+  // are infinite or NaN: then the block is computed again, with care.
   void block(int64_t b, int64_t h, int64_t row) const {
+    if (!attempt<Zeros::multiply>(b, h, row)) attempt<Zeros::skip_in_b>(b, h, row);
+  }
+
+  // Whether the result is to be kept.
+  template <Zeros zeros>
+  bool attempt(int64_t b, int64_t h, int64_t row) const {
     const int64_t first = row * kTile, kv = p.kv_head(h);
     const int count = static_cast<int>(std::min<int64_t>(kTile, p.queries - first));
     const int64_t relation = p.relation(b, h);
@@ -29,13 +37,14 @@ struct TilesForward {
     State s = make_state();
     pack(s, b, h, first, count);
     const TileWords words_of(p.tiles, count);
+    bool masked = false;
     for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
       const int64_t j0 = int64_t{p.tiles.columns[t]} * kTile;
       const int keys = static_cast<int>(std::min<int64_t>(kTile, p.keys - j0));
       const Active<T> active(words_of(t), keys);
       const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
       const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
-      const bool careful = active.words && !finite<T>(v, keys, p.dim_v);
+      masked |= active.words != nullptr;
       const ReversedBias<T> reversed{bias ? bias + bias_row(h) : nullptr, p.keys};
       for (int panel = 0; panel < kPanels<T>; ++panel) {
         bool some = false;
@@ -47,13 +56,12 @@ struct TilesForward {
         else
           score<false>(s, active, k, panel, reversed, first + panel * W, j0, highest);
         softmax(s, active, panel, j0, highest, shrink);
-        if (careful)
-          accumulate<Zeros::skip_in_b>(s, active, v, panel, shrink);
-        else
-          accumulate<Zeros::multiply>(s, active, v, panel, shrink);
+        accumulate<zeros>(s, active, v, panel, shrink);
       }
     }
+    if (zeros == Zeros::multiply && masked && !finite<T>({s.out, p.dim_v}, kTile, p.dim_v)) return false;
     finish(s, b, h, first, count);
+    return true;
   }
 
   int64_t bias_row(int64_t h) const { return (p.bias_heads == 1 ? 0 : h) * (p.queries + p.keys + kTile); }
@@ -166,10 +174,12 @@ struct TilesForward {
 
   void finish(State& s, int64_t b, int64_t h, int64_t first, int count) const {
     T* lse = static_cast<T*>(p.lse) + (b * p.heads + h) * p.queries + first;
-    for (int i = 0; i < count; ++i) {
-      lse[i] = s.total[i] == 0 ? -kInf<T> : s.highest[i] * static_cast<T>(kLn2) + std::log(s.total[i]);
-      s.total[i] = s.total[i] == 0 ? T{0} : 1 / s.total[i];
+    for (int i = 0; i < count; i += kLanes<T>) {
+      const Vec<T> total = load(s.total + i), sum = (load(s.highest + i) + log2<T>(total)) * static_cast<T>(kLn2);
+      store(s.total + i, total == 0 ? Vec<T>{} : 1 / total);
+      store(s.highest + i, total == 0 ? broadcast(-kInf<T>) : sum);
     }
+    std::copy_n(s.highest, count, lse);
     unpack_transposed<S, T>(s.out, count, p.dim_v, s.total, mutable_row_of<S>(p.out, b, h, first), p.out.row);
   }
 };
