@@ -21,8 +21,12 @@ using Output = nb::ndarray<nb::device::cpu>;
 template <class T>
 using Integers = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
 
-inline void require(bool condition, const std::string& message) {
+// Texts are put together only when something is wrong: twenty of them would be a good part of a decoding step.
+inline void require(bool condition, const char* message) {
   if (!condition) throw std::invalid_argument(message);
+}
+inline void require(bool condition, const char* name, const char* message) {
+  if (!condition) throw std::invalid_argument(std::string(name) + ": " + message);
 }
 
 template <class T>
@@ -49,18 +53,21 @@ bool has_shape(const A& x, std::initializer_list<int64_t> shape) {
   return true;
 }
 
-// Outputs are fresh memory.
+// Outputs are fresh memory. From 32 MB on the C library asks the system for it every time, and large pages save a third
+// of the time; smaller blocks are mostly used again, and finding large pages for them takes longer than it saves.
 template <class A>
 A& fresh(A& x) {
-  prefer_large_pages(const_cast<void*>(static_cast<const void*>(x.data())), x.nbytes());
+  constexpr std::size_t always_new = std::size_t{32} << 20;
+  if (x.nbytes() >= always_new)
+    prefer_large_pages(const_cast<void*>(static_cast<const void*>(x.data())), x.nbytes());
   return x;
 }
 
 template <class A, class P>
 View view(const A& x, const P& p, int64_t heads, int64_t rows, int64_t dim, const char* name) {
-  require(storage_of(x.dtype()) == p.storage, std::string(name) + ": dtype differs from that of q");
-  require(has_shape(x, {p.batch, heads, rows, dim}), std::string(name) + ": unexpected shape");
-  require(dim <= 1 || x.stride(3) == 1, std::string(name) + ": the last dimension must be contiguous");
+  require(storage_of(x.dtype()) == p.storage, name, "dtype differs from that of q");
+  require(has_shape(x, {p.batch, heads, rows, dim}), name, "unexpected shape");
+  require(dim <= 1 || x.stride(3) == 1, name, "the last dimension must be contiguous");
   return {const_cast<void*>(static_cast<const void*>(x.data())), x.stride(0), x.stride(1), x.stride(2)};
 }
 
@@ -68,11 +75,11 @@ View view(const A& x, const P& p, int64_t heads, int64_t rows, int64_t dim, cons
 template <class A, class P>
 void* accumulators(const A& x, const P& p, std::initializer_list<int64_t> shape, const char* name) {
   const Storage wanted = p.storage == Storage::f64 ? Storage::f64 : Storage::f32;
-  require(storage_of(x.dtype()) == wanted, std::string(name) + ": must be float32, or float64 for float64 inputs");
-  require(has_shape(x, shape), std::string(name) + ": unexpected shape");
+  require(storage_of(x.dtype()) == wanted, name, "must be float32, or float64 for float64 inputs");
+  require(has_shape(x, shape), name, "unexpected shape");
   int64_t stride = 1;
   for (size_t d = x.ndim(); d-- > 0;) {
-    require(x.size() == 0 || x.shape(d) <= 1 || x.stride(d) == stride, std::string(name) + ": must be contiguous");
+    require(x.size() == 0 || x.shape(d) <= 1 || x.stride(d) == stride, name, "must be contiguous");
     stride *= static_cast<int64_t>(x.shape(d));
   }
   return const_cast<void*>(static_cast<const void*>(x.data()));
