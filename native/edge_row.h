@@ -85,8 +85,12 @@ struct Gathered {
     }
   }
 
+  // Rows of so few features are read feature by feature, for they fill no vector.
+  static constexpr int64_t kFew = 4;
+
   // Lane t is x . row(index[t]); x is padded with zeros.
   Vec<T> dots(const int32_t* index, const T* x, int64_t dim) const {
+    if (dim <= kFew) return few_dots(index, x, dim);
     const S* rows[N];
     Vec<T> products[N];
 #pragma GCC unroll 16
@@ -110,6 +114,7 @@ struct Gathered {
 
   // to = shrink * to + sum_t weight[t] row(index[t])
   void add(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to) const {
+    if (dim <= kFew) return add_few(chunk, weight, shrink, dim, to);
     int64_t d = 0;
     for (; d + 8 * N <= dim; d += 8 * N) add_vectors<8>(chunk, weight, shrink, d, to);
     if (d + 4 * N <= dim) {
@@ -126,6 +131,26 @@ struct Gathered {
   }
 
  private:
+  Vec<T> few_dots(const int32_t* index, const T* x, int64_t dim) const {
+    Vec<T> total = {};
+    for (int64_t d = 0; d < dim; ++d) {
+      Vec<T> right = {};
+      for (int t = 0; t < N; ++t) right[t] = static_cast<T>(widen(row(index[t])[d]));
+      total += x[d] * right;
+    }
+    return total;
+  }
+  void add_few(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to) const {
+    for (int64_t d = 0; d < dim; ++d) {
+      T even = to[d] * shrink, odd = 0;
+      for (int t = 0; t < chunk.count; t += 2) {
+        even += weight[t] * static_cast<T>(widen(row(chunk.index[t])[d]));
+        if (t + 1 < chunk.count) odd += weight[t + 1] * static_cast<T>(widen(row(chunk.index[t + 1])[d]));
+      }
+      to[d] = even + odd;
+    }
+  }
+
   // The same for `Count` vectors of features, which stay in registers: two sums each, where there are registers.
   template <int Count>
   void add_vectors(const Chunk<T>& chunk, const T* weight, T shrink, int64_t d, T* to) const {
