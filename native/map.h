@@ -33,7 +33,8 @@ inline Vec<T> log2(Vec<T> x) {
   constexpr Scalar root = single ? Scalar(0x3f3504f3) : Scalar(0x3fe6a09e667f3bcd);  // sqrt(1/2)
   constexpr int digits = single ? 23 : 52;
   constexpr Scalar bias = single ? 127 : 1023;
-  const I shifted = std::bit_cast<I>(x) + (one - root);
+  const Vec<T> usual = x - x == 0 ? x : broadcast(T{1});  // the bits of a NaN plus the next number would overflow
+  const I shifted = std::bit_cast<I>(usual) + (one - root);
   const Vec<T> power = __builtin_convertvector((shifted >> digits) - bias, Vec<T>);
   const I mantissa = (shifted & ((Scalar(1) << digits) - 1)) + root;
   const Vec<T> f = std::bit_cast<Vec<T>>(mantissa) - 1;
