@@ -29,13 +29,25 @@ OURS = "erlangen"
 COMPILED = ("flex",)
 """Modules whose first step leaves a compiler behind: they are measured from the second step on."""
 
-_MMAP_THRESHOLD = -3  # of mallopt
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # of mallopt
 _LARGE = 65_536
 
 
 def supported() -> bool:
     """Whether the peak of the resident set can be reset and read here."""
     return sys.platform == "linux" and Path("/proc/self/clear_refs").exists()
+
+
+def keep_freed() -> None:
+    """Let this process use freed memory again, for every contender alike, instead of asking for new pages.
+
+    The C library gives blocks beyond 32 MB back when they are freed, smaller ones not, and so a line of time
+    against n has a step in it, which on a virtual machine that hands free pages to its host is a factor of
+    two to four. A family of sizes is measured without that step, single cases as a process is by default.
+    """
+    if supported():
+        _mallopt(_MMAP_MAX, 0)
+        _mallopt(_TRIM_THRESHOLD, -1)
 
 
 def peak_mb(case: Case, size: int, module: str, training: bool) -> float | None:
@@ -64,7 +76,7 @@ def _answer(sender: Any, function: Callable[..., Any], arguments: tuple[Any, ...
 
 
 def _measure(case: Case, size: int, module: str, training: bool) -> float | None:
-    ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)  # large blocks go back to the system when freed
+    _mallopt(_MMAP_THRESHOLD, _LARGE)  # large blocks go back to the system when freed
     contender = load(module)
     problem = case.make(size)
     problem.upstream(training)
@@ -91,6 +103,11 @@ def _step(contender: Contender, problem: Problem, training: bool) -> Callable[[]
     run = contender.prepare(problem, training)
     upstream = problem.upstream(training)
     return lambda: step(run, problem.inputs, upstream)
+
+
+def _mallopt(parameter: int, value: int) -> None:
+    if not ctypes.CDLL(None).mallopt(parameter, value):
+        raise OSError(f"mallopt({parameter}, {value}) was refused")
 
 
 def _trim() -> None:

@@ -32,6 +32,8 @@ def run_case(case: Case, quick: bool = False, tell: Tell = lambda doing, done: N
     modules = (OURS, *case.peers)
     names = {module: load(module).NAME for module in modules}
     megabytes = _memory(case, sizes, modules, names, tell)
+    if case.is_family:
+        memory.keep_freed()
 
     results, details = [], {}
     for place, mode in enumerate(case.modes):

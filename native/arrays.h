@@ -53,8 +53,8 @@ bool has_shape(const A& x, std::initializer_list<int64_t> shape) {
   return true;
 }
 
-// Outputs are fresh memory. From 32 MB on the C library asks the system for it every time, and large pages save a third
-// of the time; smaller blocks are mostly used again, and finding large pages for them takes longer than it saves.
+// Outputs are fresh memory. From 32 MB on the C library asks the system for it every time, and large pages are quicker
+// to get; smaller blocks are mostly used again, and finding large pages for them takes longer than it saves.
 template <class A>
 A& fresh(A& x) {
   constexpr std::size_t always_new = std::size_t{32} << 20;

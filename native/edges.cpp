@@ -13,7 +13,7 @@ inline constexpr int64_t kRowsOfTask = 64;
 template <class F>
 void for_rows(const Problem& p, const View& gathered, int64_t heads, int64_t rows, F&& row) {
   const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  const bool together = heads > 1 && gathered.head < gathered.row;
+  const bool together = gathered.together(heads);
   const int64_t outer = together ? 1 : heads, inner = together ? heads : 1;
   parallel(p.batch * outer * chunks, p.threads, [&](int64_t n) {
     const int64_t b = n / (outer * chunks), h = n / chunks % outer, first = n % chunks * kRowsOfTask;
@@ -101,8 +101,7 @@ void backward(const Problem& p) {
   const int64_t sums = summed ? groups * per_group * row : 0;
   const int64_t size = 2 * all_rows + size_of_parameters(kernel, p) + sums + 128;
   Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size))};
-  kernel.lse2 = carve.take(all_rows);
-  kernel.delta = carve.take(all_rows);
+  kernel.statistics = reinterpret_cast<typename Edges<S, Plain>::Statistic*>(carve.take(2 * all_rows));
   set_parameters(kernel, p, carve);
   if (summed)
     backward_with_sums(kernel, p, carve.take(sums), per_group);

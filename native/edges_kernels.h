@@ -17,16 +17,23 @@ struct Edges {
   const ScoreMap<T> map{p};
   const T* bias = nullptr;    // reversed, per bias head
   const T* vector = nullptr;  // in units of log2, per vector head, rows padded with zeros; or null
-  T* lse2 = nullptr;          // (batch, heads, queries), in units of log2, +inf on empty rows; backward only
-  T* delta = nullptr;         // (batch, heads, queries); backward only
+
+  // What backward needs of a query, side by side because both are gathered.
+  struct Statistic {
+    T lse2, delta;  // the logarithm of its sum in units of log2, +inf on an empty row; grad . out
+  };
+  Statistic* statistics = nullptr;  // in the order of q in memory; backward only
 
   int64_t flat(int64_t b, int64_t h, int64_t i) const { return (b * p.heads + h) * p.queries + i; }
 
-  ReversedBias<T> bias_of(int64_t h) const {
-    const int64_t row = p.queries + p.keys + kTile;
-    return {bias ? bias + (p.bias_heads == 1 ? 0 : h) * row : nullptr, p.keys};
+  int64_t statistic_step() const { return p.q.together(p.heads) ? p.heads : 1; }
+  Statistic* statistics_of(int64_t b, int64_t h) const {
+    return statistics + b * p.heads * p.queries + h * (p.q.together(p.heads) ? 1 : p.queries);
   }
 
+  ReversedBias<T> bias_of(int64_t h) const {
+    return {bias + (p.bias_heads == 1 ? 0 : h) * (p.queries + p.keys + kTile), p.keys};
+  }
   int64_t vector_size() const { return padded<T>(p.dim) + 16; }
   const T* vector_of(int64_t h) const {
     return !Plain && vector ? vector + (p.vector_heads == 1 ? 0 : h) * vector_size() : nullptr;
@@ -39,26 +46,64 @@ struct Edges {
   // What the derivative by it is multiplied by at the end.
   T gradient_factor() const { return static_cast<T>(!Plain && vector ? kLn2 : p.scale); }
 
-  // Scores in units of log2, without a bias, of the edges at `index`; `slopes` takes the derivatives of a map of
-  // products.
-  Vec<T> scores(const Gathered<S, T>& rows, const int32_t* index, const T* own, const T* factors, T* slopes) const {
-    if (Plain || !(factors || map.active())) return rows.dots(index, own, p.dim);
-    if (factors) return additive_scores<S, T>(rows, index, own, factors, map, p.dim);
+  // The edges of one row and what their scores are made of.
+  struct Row {
+    Walk<T, !Plain> walk;
+    Gathered<S, T> met, read;   // the rows at the other ends: products with `met` are scores, `read` is weighted
+    const T *vectors, *biases;  // biases of edges
+    const T* places;            // a bias by places: that of the other end x is places[step * x]; or null
+    int64_t step;
+  };
+  Row of_query(int64_t b, int64_t h, int64_t i) const {
+    const int64_t kv = p.kv_head(h);
+    return {{p.runs, p.relation(b, h), i},
+            {row_of<S>(p.k, b, kv, 0), p.k.row},
+            {row_of<S>(p.v, b, kv, 0), p.v.row},
+            vector_of(h),
+            edge_bias_of(p.bias, h),
+            bias ? bias_of(h).at(i, 0) : nullptr,
+            -1};
+  }
+  Row of_key(int64_t b, int64_t h, int64_t j) const {
+    return {{p.runs_t, p.relation(b, h), j},
+            {row_of<S>(p.q, b, h, 0), p.q.row},
+            {row_of<S>(p.grad, b, h, 0), p.grad.row},
+            vector_of(h),
+            edge_bias_of(p.bias_t, h),
+            bias ? bias_of(h).at(0, j) : nullptr,
+            1};
+  }
+
+  // Scores of a vector of edges, in units of log2; `slopes` takes the derivatives of a map of products. The rows that
+  // are read next are asked for meanwhile. Inline, like all that takes a Row: its walk is then kept in registers.
+  __attribute__((always_inline)) Vec<T> scores(const Row& row, const Chunk<T>& now, int c, const T* own,
+                                               T* slopes) const {
+    const int32_t* index = now.index + c * N;
+    row.met.prefetch(row.walk.following(c), p.dim);
+    row.read.prefetch(row.walk.following(c), p.dim_v);
+    Vec<T> x = products(row, index, own, slopes);
+    if (!Plain && row.biases)
+      x += load_tail(row.biases + now.first + c * N, std::min(N, now.count - c * N)) * static_cast<T>(kLog2E);
+    if (row.places)
+      for (int t = 0; t < N; ++t) x[t] += row.places[row.step * index[t]];
+    return x;
+  }
+  __attribute__((always_inline)) Vec<T> products(const Row& row, const int32_t* index, const T* own, T* slopes) const {
+    if (Plain || !(row.vectors || map.active())) return row.met.dots(index, own, p.dim);
+    if (row.vectors) return additive_scores<S, T>(row.met, index, own, row.vectors, map, p.dim);
     T x[N];
-    store(x, rows.dots(index, own, p.dim));
+    store(x, row.met.dots(index, own, p.dim));
     map.apply(x, slopes, N);
     return load(x);
   }
   // to += sum_t dscore[t] (d score[t] / d own)
-  void differentiate(const Gathered<S, T>& rows, const Chunk<T>& now, const T* own, const T* factors, T* dscore,
-                     const T* slopes, T* to, T* by_vector) const {
-    if (!Plain && factors) return add_additive<S, T>(rows, now, own, factors, map, dscore, p.dim, to, by_vector);
+  __attribute__((always_inline)) void differentiate(const Row& row, const Chunk<T>& now, const T* own, T* dscore,
+                                                    const T* slopes, T* to, T* by_vector) const {
+    if (!Plain && row.vectors)
+      return add_additive<S, T>(row.met, now, own, row.vectors, map, dscore, p.dim, to, by_vector);
     if (!Plain && map.active())
       for (int t = 0; t < now.count; ++t) dscore[t] = dscore[t] == 0 ? T{0} : dscore[t] * slopes[t];
-    rows.add(now, dscore, T{1}, p.dim, to);
-  }
-  static Vec<T> load_biases(const T* data, const Chunk<T>& now, int at) {
-    return load_tail(data + now.first + at, std::min(N, now.count - at)) * static_cast<T>(kLog2E);
+    row.met.add(now, dscore, T{1}, p.dim, to);
   }
 
   // Room for `rows` padded rows of this thread.
@@ -75,27 +120,17 @@ struct Edges {
   }
 
   void forward(int64_t b, int64_t h, int64_t i) const {
-    const int64_t kv = p.kv_head(h);
-    const ReversedBias<T> reversed = bias_of(h);
-    const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias, h);
     Carver<T> carve = room(2);
     T *q = carve.take(p.dim + N), *out = carve.take(p.dim_v + N);
     widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     std::fill_n(out, p.dim_v + N, T{0});
     T highest = -kInf<T>, total = 0;
-    Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
-    const Gathered<S, T> keys{row_of<S>(p.k, b, kv, 0), p.k.row}, values{row_of<S>(p.v, b, kv, 0), p.v.row};
-    for (Chunk<T> now; walk.take(now);) {
+    Row row = of_query(b, h, i);
+    for (Chunk<T> now; row.walk.take(now);) {
       T weight[Chunk<T>::kSize];
       Vec<T> tops = broadcast(-kInf<T>);
       for (int c = 0; c < now.vectors(); ++c) {
-        const int32_t* index = now.index + c * N;
-        keys.prefetch(walk.following(c), p.dim);
-        values.prefetch(walk.following(c), p.dim_v);
-        Vec<T> x = scores(keys, index, q, vectors, nullptr);
-        if (!Plain && biases) x += load_biases(biases, now, c * N);
-        if (reversed.data)
-          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, index[t]);
+        Vec<T> x = scores(row, now, c, q, nullptr);
         x = now.valid(c) ? x : broadcast(-kInf<T>);
         tops = max(x, tops);
         store(weight + c * N, x);
@@ -112,7 +147,7 @@ struct Edges {
         store(weight + c * N, w);
       }
       total = total * shrink + sum<T>(totals);
-      values.add(now, weight, shrink, p.dim_v, out);
+      row.read.add(now, weight, shrink, p.dim_v, out);
     }
     static_cast<T*>(p.lse)[flat(b, h, i)] =
         total == 0 ? -kInf<T> : highest * static_cast<T>(kLn2) + std::log(total);
@@ -121,46 +156,36 @@ struct Edges {
 
   // `dbias` is that of the piece, or of the edges of the head; `dvector` that of the piece and the head.
   void backward_query(int64_t b, int64_t h, int64_t i, T* dbias, T* dvector) const {
-    const int64_t kv = p.kv_head(h), at = flat(b, h, i);
-    const ReversedBias<T> reversed = bias_of(h);
-    const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias, h);
+    const int64_t at = flat(b, h, i);
     Carver<T> carve = room(3);
     T *q = carve.take(p.dim + N), *grad = carve.take(p.dim_v + N), *dq = carve.take(p.dim + N);
     widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     widen_row<S, T>(row_of<S>(p.grad, b, h, i), p.dim_v, T{1}, grad);
     std::fill_n(dq, p.dim + N, T{0});
-    delta[at] = dot(grad, row_of<S>(p.out, b, h, i), p.dim_v);
-    if (p.grad_lse) delta[at] -= static_cast<const T*>(p.grad_lse)[at];
-    const T lse = static_cast<const T*>(p.lse)[at];
-    lse2[at] = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
+    T delta = dot(grad, row_of<S>(p.out, b, h, i), p.dim_v);
+    if (p.grad_lse) delta -= static_cast<const T*>(p.grad_lse)[at];
+    const T lse = static_cast<const T*>(p.lse)[at], lse2 = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
+    statistics_of(b, h)[i * statistic_step()] = {lse2, delta};
 
-    Walk<T, !Plain> walk(p.runs, p.relation(b, h), i);
-    const Gathered<S, T> keys{row_of<S>(p.k, b, kv, 0), p.k.row}, values{row_of<S>(p.v, b, kv, 0), p.v.row};
-    for (Chunk<T> now; walk.take(now);) {
+    Row row = of_query(b, h, i);
+    for (Chunk<T> now; row.walk.take(now);) {
       T dscore[Chunk<T>::kSize], slopes[Chunk<T>::kSize];
       for (int c = 0; c < now.vectors(); ++c) {
-        const int32_t* index = now.index + c * N;
-        keys.prefetch(walk.following(c), p.dim);
-        values.prefetch(walk.following(c), p.dim_v);
-        Vec<T> x = scores(keys, index, q, vectors, slopes + c * N);
-        if (!Plain && biases) x += load_biases(biases, now, c * N);
-        if (reversed.data)
-          for (int t = 0; t < N; ++t) x[t] += *reversed.at(i, index[t]);
-        const Vec<T> weight = exp2(x - lse2[at]);
-        Vec<T> dweight = values.dots(index, grad, p.dim_v);
-        if (dropout.active) dweight *= dropout_factors(b, h, i, index);
-        store(dscore + c * N, weight * (dweight - delta[at]));
+        const Vec<T> weight = exp2(scores(row, now, c, q, slopes + c * N) - lse2);
+        Vec<T> dweight = row.read.dots(now.index + c * N, grad, p.dim_v);
+        if (dropout.active) dweight *= dropout_factors(b, h, i, now.index + c * N);
+        store(dscore + c * N, weight * (dweight - delta));
       }
       if (dbias)
         for (int t = 0; t < now.count; ++t)
-          dbias[!Plain && biases ? now.first + t : i - now.index[t] + p.keys - 1] += dscore[t];
-      differentiate(keys, now, q, vectors, dscore, slopes, dq, dvector);
+          dbias[!Plain && row.biases ? now.first + t : i - now.index[t] + p.keys - 1] += dscore[t];
+      differentiate(row, now, q, dscore, slopes, dq, dvector);
     }
     narrow_row<S, T>(dq, p.dim, gradient_factor(), mutable_row_of<S>(p.dq, b, h, i));
   }
 
   void backward_key(int64_t b, int64_t kv, int64_t j) const {
-    const int64_t group = p.heads / p.kv_heads;
+    const int64_t group = p.heads / p.kv_heads, step = statistic_step();
     Carver<T> carve = room(4);
     T *k = carve.take(p.dim + N), *v = carve.take(p.dim_v + N);
     T *dk = carve.take(p.dim + N), *dv = carve.take(p.dim_v + N);
@@ -169,29 +194,20 @@ struct Edges {
     std::fill_n(dk, p.dim + N, T{0});
     std::fill_n(dv, p.dim_v + N, T{0});
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-      const ReversedBias<T> reversed = bias_of(h);
-      const T *vectors = vector_of(h), *biases = edge_bias_of(p.bias_t, h);
-      Walk<T, !Plain> walk(p.runs_t, p.relation(b, h), j);
-      const Gathered<S, T> queries{row_of<S>(p.q, b, h, 0), p.q.row}, grads{row_of<S>(p.grad, b, h, 0), p.grad.row};
-      const T *lse_of = lse2 + flat(b, h, 0), *delta_of = delta + flat(b, h, 0);
-      for (Chunk<T> now; walk.take(now);) {
+      Row row = of_key(b, h, j);
+      const Statistic* queries = statistics_of(b, h);
+      for (Chunk<T> now; row.walk.take(now);) {
         T weight[Chunk<T>::kSize], dscore[Chunk<T>::kSize], slopes[Chunk<T>::kSize];
         for (int c = 0; c < now.vectors(); ++c) {
           const int32_t* index = now.index + c * N;
-          queries.prefetch(walk.following(c), p.dim);
-          grads.prefetch(walk.following(c), p.dim_v);
-          Vec<T> x = scores(queries, index, k, vectors, slopes + c * N);
-          if (!Plain && biases) x += load_biases(biases, now, c * N);
-          Vec<T> lse = {}, subtract = {};
+          Vec<T> lse2 = {}, delta = {};
           for (int t = 0; t < N; ++t) {
-            lse[t] = lse_of[index[t]];
-            subtract[t] = delta_of[index[t]];
+            const Statistic& one = queries[index[t] * step];
+            lse2[t] = one.lse2;
+            delta[t] = one.delta;
           }
-          if (reversed.data)
-            for (int t = 0; t < N; ++t) x[t] += *reversed.at(index[t], j);
-          Vec<T> w = exp2(x - lse);
-          Vec<T> dweight = grads.dots(index, v, p.dim_v);
-          Vec<T> kept = w;
+          const Vec<T> w = exp2(scores(row, now, c, k, slopes + c * N) - lse2);
+          Vec<T> dweight = row.read.dots(index, v, p.dim_v), kept = w;
           if (dropout.active) {
             Vec<T> factor = {};
             for (int t = 0; t < N; ++t)
@@ -200,10 +216,10 @@ struct Edges {
             kept *= factor;
           }
           store(weight + c * N, kept);
-          store(dscore + c * N, w * (dweight - subtract));
+          store(dscore + c * N, w * (dweight - delta));
         }
-        grads.add(now, weight, T{1}, p.dim_v, dv);
-        differentiate(queries, now, k, vectors, dscore, slopes, dk, nullptr);
+        row.read.add(now, weight, T{1}, p.dim_v, dv);
+        differentiate(row, now, k, dscore, slopes, dk, nullptr);
       }
     }
     narrow_row<S, T>(dk, p.dim, gradient_factor(), mutable_row_of<S>(p.dk, b, kv, j));

@@ -12,6 +12,9 @@ enum class Storage { f32, f64, bf16, f16 };
 struct View {
   void* data = nullptr;
   int64_t batch = 0, head = 0, row = 0;
+
+  // Whether the heads of a position lie together in memory.
+  bool together(int64_t heads) const { return heads > 1 && head < row; }
 };
 
 // Block row r of relation x owns tiles [indptr[x * (rows + 1) + r], indptr[x * (rows + 1) + r + 1]).

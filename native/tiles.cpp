@@ -18,7 +18,7 @@ void forward(const Problem& p) {
   }
   // Neighbouring query blocks often read the same keys: a task has some of them, while there are tasks enough.
   const int64_t rows = p.tiles.rows, all_rows = p.batch * p.heads * rows;
-  const int64_t together = std::clamp<int64_t>(all_rows / (4 * pieces_of_work()), 1, 4);
+  const int64_t together = std::clamp<int64_t>(all_rows / (4 * pieces_of_work()), 1, 16);
   const int64_t tasks = (rows + together - 1) / together;
   parallel(p.batch * p.heads * tasks, p.threads, [&](int64_t n) {
     const int64_t head = n / tasks, last = rows - 1 - n % tasks * together;

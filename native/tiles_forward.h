@@ -47,6 +47,7 @@ struct TilesForward {
       masked |= active.words != nullptr;
       const ReversedBias<T> reversed{bias ? bias + bias_row(h) : nullptr, p.keys};
       for (int panel = 0; panel < kPanels<T>; ++panel) {
+        if (t == indptr[0]) look_ahead(b, h, row, indptr, panel);
         bool some = false;
         for (int g = 0; g < kGroups; ++g) some |= active.has(g, panel);
         if (!some) continue;
@@ -62,6 +63,21 @@ struct TilesForward {
     if (zeros == Zeros::multiply && masked && !finite<T>({s.out, p.dim_v}, kTile, p.dim_v)) return false;
     finish(s, b, h, first, count);
     return true;
+  }
+
+  // While the first tile is computed, rows of the output come near, and those the next block reads: its queries, and
+  // its first tile, which in a window is the one that has not been read before. The next block is the one above.
+  __attribute__((always_inline)) void look_ahead(int64_t b, int64_t h, int64_t row, const int64_t* indptr,
+                                                 int panel) const {
+    const int64_t kv = p.kv_head(h), j0 = row > 0 ? int64_t{p.tiles.columns[indptr[-1]]} * kTile : p.keys;
+    for (int64_t i = row * kTile + panel * W, last = std::min(i + W, p.queries); i < last; ++i) {
+      ask_for<true>(row_of<S>(p.out, b, h, i), p.dim_v);
+      if (row > 0) ask_for(row_of<S>(p.q, b, h, i - kTile), p.dim);
+      const int64_t j = j0 + i % kTile;
+      if (j >= p.keys) continue;
+      ask_for(row_of<S>(p.k, b, kv, j), p.dim);
+      ask_for(row_of<S>(p.v, b, kv, j), p.dim_v);
+    }
   }
 
   int64_t bias_row(int64_t h) const { return (p.bias_heads == 1 ? 0 : h) * (p.queries + p.keys + kTile); }

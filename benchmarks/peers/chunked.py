@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.measure import fastest
 from benchmarks.peers import Run
 from benchmarks.problems import Problem
 
 NAME = "chunked SDPA"
 CHUNKS = (32, 64, 128, 256)
-"""Chunk lengths to choose from: the fastest forward pass on a stretch of the inputs decides."""
-STRETCH = 4096
+"""Chunk lengths to choose from: the fastest forward pass decides."""
 
 
 def prepare(problem: Problem, training: bool) -> Run:
     assert problem.window is not None
-    window = problem.window
-    stretch = [x[:, :, :STRETCH] for x in problem.inputs]
-    fitting = [c for c in CHUNKS if stretch[0].shape[2] % c == 0 and problem.n % c == 0]
-
-    def seconds(chunk: int) -> float:
-        run = attention(stretch[0].shape[2], window, chunk)
-        taken = []
-        with torch.no_grad():
-            for _ in range(3):
-                start = time.perf_counter()
-                run(*stretch)
-                taken.append(time.perf_counter() - start)
-        return min(taken)
-
-    return attention(problem.n, window, min(fitting, key=seconds))
+    n, window = problem.n, problem.window
+    chunks = [chunk for chunk in CHUNKS if n % chunk == 0]
+    return fastest([attention(n, window, chunk) for chunk in chunks], problem.inputs)
 
 
 def attention(n: int, window: int, chunk: int) -> Run:

@@ -140,6 +140,48 @@ def test_turns_are_interleaved_and_medians(monkeypatch):
     assert order == ["a", "b"]
 
 
+def test_the_fastest_way_to_run_a_peer_is_chosen(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+
+    def way(seconds, first=0.0):
+        steps = iter([first, seconds, seconds, seconds])
+
+        def run():
+            now[0] += next(steps)
+
+        return run
+
+    ways = [way(3.0), way(1.0, first=9.0), way(2.0)]  # a first call may compile, and does not count
+    assert measure.fastest(ways, ()) is ways[1]
+
+
+@pytest.mark.skipif(not memory.supported(), reason="page faults and their cause differ elsewhere")
+def test_freed_memory_is_kept_where_asked_for():
+    code = """
+import resource, sys
+import torch
+from benchmarks import memory
+if sys.argv[1] == "keep":
+    memory.keep_freed()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(16 * 2**20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+    count = {
+        way: int(
+            subprocess.run(
+                [sys.executable, "-c", code, way], cwd=ROOT, check=True, capture_output=True
+            ).stdout
+        )
+        for way in ("keep", "default")
+    }
+    assert count["keep"] < 100 < 1000 < count["default"]  # 64 MB are 16,384 small pages
+
+
 @pytest.mark.parametrize("module", [results, table, targets, slopes])
 def test_the_examples_in_the_docstrings_run(module):
     failed, tried = doctest.testmod(module)
