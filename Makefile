@@ -29,7 +29,8 @@ sanitize: $(STAMP)
 	LD_PRELOAD="$$($(or $(CXX),c++) -print-file-name=libasan.so) $$($(or $(CXX),c++) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
-	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py tests/attention/test_native_scores.py tests/attention/test_triples.py
+	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py tests/attention/test_native_scores.py tests/attention/test_triples.py \
+	tests/attention/test_kept_memory.py
 
 # Times attention against its peers on this machine, about half an hour; then writes the results into the docs.
 bench: $(STAMP)

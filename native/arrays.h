@@ -10,7 +10,6 @@
 
 #include "index.h"
 #include "problem.h"
-#include "threads.h"
 
 namespace nb = nanobind;
 
@@ -51,16 +50,6 @@ bool has_shape(const A& x, std::initializer_list<int64_t> shape) {
   for (int64_t size : shape)
     if (static_cast<int64_t>(x.shape(n++)) != size) return false;
   return true;
-}
-
-// Outputs are fresh memory. From 32 MB on the C library asks the system for it every time, and large pages are quicker
-// to get; smaller blocks are mostly used again, and finding large pages for them takes longer than it saves.
-template <class A>
-A& fresh(A& x) {
-  constexpr std::size_t always_new = std::size_t{32} << 20;
-  if (x.nbytes() >= always_new)
-    prefer_large_pages(const_cast<void*>(static_cast<const void*>(x.data())), x.nbytes());
-  return x;
 }
 
 template <class A, class P>

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,7 @@
 #include "arrays.h"
 #include "dispatch.h"
 #include "index.h"
+#include "kept.h"
 #include "module_triples.h"
 #include "pieces.h"
 
@@ -115,7 +117,7 @@ void set_runs(Problem& p, const Runs& runs, bool per_edge) {
 }
 
 void set_outputs(Problem& p, const Output& out, const Output& lse) {
-  p.out = view(fresh(out), p, p.heads, p.queries, p.dim_v, "out");
+  p.out = view(out, p, p.heads, p.queries, p.dim_v, "out");
   p.lse = accumulators(lse, p, {p.batch, p.heads, p.queries}, "lse");
 }
 
@@ -132,9 +134,9 @@ void set_gradients(Problem& p, const Gradients& g) {
   p.out = view(g.out, p, p.heads, p.queries, p.dim_v, "out");
   p.lse = accumulators(g.lse, p, {p.batch, p.heads, p.queries}, "lse");
   if (g.grad_lse) p.grad_lse = accumulators(*g.grad_lse, p, {p.batch, p.heads, p.queries}, "grad_lse");
-  p.dq = view(fresh(g.dq), p, p.heads, p.queries, p.dim, "dq");
-  p.dk = view(fresh(g.dk), p, p.kv_heads, p.keys, p.dim, "dk");
-  p.dv = view(fresh(g.dv), p, p.kv_heads, p.keys, p.dim_v, "dv");
+  p.dq = view(g.dq, p, p.heads, p.queries, p.dim, "dq");
+  p.dk = view(g.dk, p, p.kv_heads, p.keys, p.dim, "dk");
+  p.dv = view(g.dv, p, p.kv_heads, p.keys, p.dim_v, "dv");
   if (g.dbias) {
     require(p.bias_heads > 0, "dbias without a bias");
     p.dbias = accumulators(*g.dbias, p, {p.bias_heads, places(p)}, "dbias");
@@ -254,6 +256,45 @@ void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, co
   kernels().edges_backward(p);
 }
 
+// Large memory as a DLPack capsule of bytes. Its release touches no Python object: it may happen on any thread.
+nb::object large_memory(int64_t bytes) {
+  require(bytes > 0, "bytes must be positive");
+  struct Managed {
+    nb::dlpack::dltensor tensor;
+    void* context;
+    void (*release)(Managed*);
+    Memory memory;
+    int64_t shape;
+  };
+  auto managed = std::make_unique<Managed>();
+  managed->memory = take_memory(static_cast<std::size_t>(bytes));
+  managed->shape = bytes;
+  managed->tensor = {.data = managed->memory.data,
+                     .device = {nb::device::cpu::value, 0},
+                     .ndim = 1,
+                     .dtype = nb::dtype<uint8_t>(),
+                     .shape = &managed->shape,
+                     .strides = nullptr,
+                     .byte_offset = 0};
+  managed->context = nullptr;
+  managed->release = [](Managed* self) {
+    give_back(self->memory);
+    delete self;
+  };
+  // A consumer renames the capsule and releases by itself.
+  PyObject* capsule = PyCapsule_New(managed.get(), "dltensor", [](PyObject* self) {
+    if (!PyCapsule_IsValid(self, "dltensor")) return;
+    auto* unused = static_cast<Managed*>(PyCapsule_GetPointer(self, "dltensor"));
+    unused->release(unused);
+  });
+  if (!capsule) {
+    give_back(managed->memory);
+    nb::raise_python_error();
+  }
+  managed.release();
+  return nb::steal(capsule);
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -280,6 +321,9 @@ NB_MODULE(_native, m) {
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "bias_t"_a.none() = nb::none(), "vector"_a.none() = nb::none(), "dvector"_a.none() = nb::none());
+  m.attr("LARGE") = kLarge;
+  m.def("large_memory", large_memory, "bytes"_a, "A DLPack capsule of that many bytes, which are used again when freed.");
+  m.def("release_kept_memory", release_kept_memory, "Give memory that is kept for later results back to the system.");
   m.def("instruction_sets", instruction_sets, "The instruction sets this machine can run, the best first.");
   m.def("instruction_set", [] { return std::string(kernels().name); }, "The instruction set in use.");
   m.def("choose_instruction_set", choose, "name"_a);

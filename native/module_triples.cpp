@@ -45,7 +45,7 @@ bool empty(const TripleProblem& p) { return p.batch == 0 || p.heads == 0 || p.n 
 void forward(const Triples& triples, const Input& q, const Input& k1, const Input& k2, const Input& v1,
              const Input& v2, const Output& out, const Output& lse, double scale, int threads) {
   TripleProblem p = make_problem(triples, {q, k1, k2}, v1, v2, scale, threads);
-  p.out = view(fresh(out), p, p.heads, p.n, p.dim_v, "out");
+  p.out = view(out, p, p.heads, p.n, p.dim_v, "out");
   p.lse = accumulators(lse, p, {p.batch, p.heads, p.n}, "lse");
   if (empty(p)) return;
   const TripleKernels& kernels = triple_kernels(instruction_set_in_use());
@@ -60,11 +60,11 @@ void backward(const Triples& triples, const Input& q, const Input& k1, const Inp
   p.y[0] = view(grad, p, p.heads, p.n, p.dim_v, "grad");
   p.out = view(out, p, p.heads, p.n, p.dim_v, "out");
   p.lse = accumulators(lse, p, {p.batch, p.heads, p.n}, "lse");
-  p.dx[0] = view(fresh(dq), p, p.heads, p.n, p.dim, "dq");
-  p.dx[1] = view(fresh(dk1), p, p.heads, p.n, p.dim, "dk1");
-  p.dx[2] = view(fresh(dk2), p, p.heads, p.n, p.dim, "dk2");
-  p.dy[1] = view(fresh(dv1), p, p.heads, p.n, p.dim_v, "dv1");
-  p.dy[2] = view(fresh(dv2), p, p.heads, p.n, p.dim_v, "dv2");
+  p.dx[0] = view(dq, p, p.heads, p.n, p.dim, "dq");
+  p.dx[1] = view(dk1, p, p.heads, p.n, p.dim, "dk1");
+  p.dx[2] = view(dk2, p, p.heads, p.n, p.dim, "dk2");
+  p.dy[1] = view(dv1, p, p.heads, p.n, p.dim_v, "dv1");
+  p.dy[2] = view(dv2, p, p.heads, p.n, p.dim_v, "dv2");
   if (empty(p)) return;
   const TripleKernels& kernels = triple_kernels(instruction_set_in_use());
   nb::gil_scoped_release free;

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from erlangen.attention import packing
 from erlangen.errors import ShapeError, SizeError
 from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead, Relation
 
@@ -130,9 +131,11 @@ def bind(
 
 
 def clear_cache() -> None:
-    """Forget every bound relation."""
+    """Forget every bound relation, and give memory that is kept for large results back to the system."""
     with _cache_lock:
         _cache.clear()
+    if packing.native is not None:
+        packing.native.release_kept_memory()
 
 
 def _bind(

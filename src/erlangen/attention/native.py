@@ -15,12 +15,13 @@ An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
 from __future__ import annotations
 
 import typing
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.dlpack import to_dlpack  # pyright: ignore[reportPrivateImportUsage]
+from torch.utils.dlpack import from_dlpack, to_dlpack  # pyright: ignore[reportPrivateImportUsage]
 
 from erlangen.attention import packing
 from erlangen.errors import BackendError, ShapeError
@@ -30,6 +31,8 @@ _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, Tensor? seed, "
     "Tensor? vector=None, bool per_edge=False, int map=0, float a=0.0, float b=0.0"
 )
+
+_PLAIN = {Tensor, torch.nn.Parameter}
 
 _library = torch.library.Library("erlangen", "DEF")
 
@@ -56,8 +59,18 @@ def _like(x: Tensor, dim: int) -> Tensor:
     """An empty tensor of x's first three sizes, its heads inside its positions in memory where x's are."""
     batch, heads, length, _ = x.shape
     if x.stride(1) < x.stride(2):
-        return x.new_empty((batch, length, heads, dim)).transpose(1, 2)
-    return x.new_empty((batch, heads, length, dim))
+        return _empty(x, (batch, length, heads, dim)).transpose(1, 2)
+    return _empty(x, (batch, heads, length, dim))
+
+
+def _empty(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """An empty tensor of x's type, in memory of an earlier result that has been freed where it is large."""
+    if packing.native is None or type(x) not in _PLAIN or not x.is_cpu:
+        return x.new_empty(shape)
+    size = prod(shape) * x.element_size()
+    if size < packing.native.LARGE:
+        return x.new_empty(shape)
+    return from_dlpack(packing.native.large_memory(size)).view(x.dtype).view(shape)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -99,9 +112,6 @@ def _gradients(
 
 def _whole(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach().contiguous()
-
-
-_PLAIN = {Tensor, torch.nn.Parameter}
 
 
 def _unwatched(*tensors: Tensor) -> bool:
