@@ -69,8 +69,8 @@ def interleaved(
 
     In each turn every contender runs for `TURN`, or once, so that all meet the same disturbances. One that
     has spent its seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose turns
-    take more than twice its seconds need not take more than one. Quick ones run once unmeasured before each
-    turn.
+    take more than four times its seconds need not take more than one. Quick ones run once unmeasured before
+    each turn.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     enabled = gc.isenabled()
@@ -104,5 +104,5 @@ def _turn(call: Callable[[], Any]) -> float:
 
 
 def _plays(taken: list[float], warm: float, budget: Budget) -> bool:
-    least = 1 if min([warm, *taken]) > 2 * budget.seconds else budget.least
+    least = 1 if min([warm, *taken]) > 4 * budget.seconds else budget.least
     return len(taken) < least or sum(taken) < budget.seconds
