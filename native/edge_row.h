@@ -76,13 +76,10 @@ struct Gathered {
 
   const S* row(int32_t index) const { return base + index * stride; }
 
-  // Asks for rows before they are read. Inline, because a call without any effect that a compiler knows of may vanish.
+  // Asks for rows before they are read; inline as `ask_for` is.
   __attribute__((always_inline)) void prefetch(const int32_t* index, int64_t dim) const {
     if (!index) return;
-    for (int t = 0; t < N; ++t) {
-      const S* from = row(index[t]);
-      for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(from + d);
-    }
+    for (int t = 0; t < N; ++t) ask_for<3>(row(index[t]), dim);
   }
 
   // Rows of so few features are read feature by feature, for they fill no vector.

@@ -30,11 +30,11 @@ inline S* mutable_row_of(const View& x, int64_t b, int64_t h, int64_t i) {
   return static_cast<S*>(x.data) + b * x.batch + h * x.head + i * x.row;
 }
 
-// Asks for a row that is read or written in a while. Inline, because a call without any effect that a compiler knows of
-// may vanish.
-template <bool written = false, class S>
+// Asks for a row that is read or written in a while, to keep it `near`: 3 is the nearest cache, 2 the next. Inline,
+// because a call without any effect that a compiler knows of may vanish.
+template <int near, bool written = false, class S>
 inline __attribute__((always_inline)) void ask_for(const S* row, int64_t dim) {
-  for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + d, written, 2);
+  for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + d, written, near);
 }
 
 // The part of a 64 x 64 tile that holds pairs of the relation, at the grain of kRows keys x one panel of queries.

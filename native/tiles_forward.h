@@ -71,12 +71,12 @@ struct TilesForward {
                                                  int panel) const {
     const int64_t kv = p.kv_head(h), j0 = row > 0 ? int64_t{p.tiles.columns[indptr[-1]]} * kTile : p.keys;
     for (int64_t i = row * kTile + panel * W, last = std::min(i + W, p.queries); i < last; ++i) {
-      ask_for<true>(row_of<S>(p.out, b, h, i), p.dim_v);
-      if (row > 0) ask_for(row_of<S>(p.q, b, h, i - kTile), p.dim);
+      ask_for<2, true>(row_of<S>(p.out, b, h, i), p.dim_v);
+      if (row > 0) ask_for<2>(row_of<S>(p.q, b, h, i - kTile), p.dim);
       const int64_t j = j0 + i % kTile;
       if (j >= p.keys) continue;
-      ask_for(row_of<S>(p.k, b, kv, j), p.dim);
-      ask_for(row_of<S>(p.v, b, kv, j), p.dim_v);
+      ask_for<2>(row_of<S>(p.k, b, kv, j), p.dim);
+      ask_for<2>(row_of<S>(p.v, b, kv, j), p.dim_v);
     }
   }
 
