@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -67,12 +68,14 @@ def interleaved(
 ) -> dict[str, float]:
     """The median time of every contender in milliseconds.
 
-    In each turn every contender runs for `TURN`, or once, so that all meet the same disturbances. One that
-    has spent its seconds leaves, after `least` turns; `warm` is the time of a first call, and one whose turns
-    take more than four times its seconds need not take more than one. Quick ones run once unmeasured before
-    each turn.
+    In each turn every contender runs for `TURN`, or once, so that all meet the same disturbances. The order
+    changes: whoever always came after the same one would always find the caches as that one leaves them.
+    One that has spent its seconds leaves, after `least` turns; `warm` is the time of a first call, and one
+    whose turns take more than four times its seconds need not take more than one. Quick ones run once
+    unmeasured before each turn.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
+    order = Random(0)
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -80,6 +83,7 @@ def interleaved(
             playing = [name for name in contenders if _plays(times[name], warm.get(name, 0.0), budget)]
             if not playing:
                 break
+            order.shuffle(playing)
             for name in playing:
                 if warm.get(name, 0.0) < WARM:
                     contenders[name]()

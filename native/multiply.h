@@ -18,25 +18,25 @@ struct Columns {
   T operator()(int r, int64_t k) const { return data[k * stride + r]; }
 };
 
-template <class T, int R>
-using Block = Vec<T>[R][kColumns];
+template <class T, int R, int C = kColumns>
+using Block = Vec<T>[R][C];
 
-// block[r] += sum over k < n of A(r, k) * b[k], b's rows being kColumns vectors at a distance of `stride`.
+// block[r] += sum over k < n of A(r, k) * b[k], in columns First to Last. The rows of b are at a distance of `stride`.
 // Where b may hold masked zeros or A(r, k) may be infinite or NaN, Careful leaves out the terms with a zero factor
 // of the given side, because 0 * inf would spoil pairs outside the relation.
 enum class Zeros { multiply, skip_in_a, skip_in_b };
 
-template <Zeros zeros, class T, int R, class A>
-inline __attribute__((always_inline)) void multiply(Block<T, R>& block, A a, const T* b, int64_t stride, int64_t n) {
+template <Zeros zeros, class T, int R, int First = 0, int Last = kColumns, int C, class A>
+inline __attribute__((always_inline)) void multiply(Block<T, R, C>& block, A a, const T* b, int64_t stride, int64_t n) {
   for (int64_t k = 0; k < n; ++k) {
-    Vec<T> right[kColumns];
+    Vec<T> right[C];
 #pragma GCC unroll 2
-    for (int c = 0; c < kColumns; ++c) right[c] = load(b + k * stride + c * kLanes<T>);
+    for (int c = First; c < Last; ++c) right[c] = load(b + k * stride + c * kLanes<T>);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const Vec<T> left = broadcast(a(r, k));
 #pragma GCC unroll 2
-      for (int c = 0; c < kColumns; ++c) {
+      for (int c = First; c < Last; ++c) {
         if constexpr (zeros == Zeros::multiply) {
           block[r][c] += left * right[c];
         } else {
@@ -59,19 +59,19 @@ inline void with_rows(int rows, F&& f) {
   }
 }
 
-template <class T, int R>
-inline __attribute__((always_inline)) void load_block(Block<T, R>& block, const T* from, int64_t stride) {
+template <class T, int R, int C>
+inline __attribute__((always_inline)) void load_block(Block<T, R, C>& block, const T* from, int64_t stride) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-    for (int c = 0; c < kColumns; ++c) block[r][c] = load(from + r * stride + c * kLanes<T>);
+    for (int c = 0; c < C; ++c) block[r][c] = load(from + r * stride + c * kLanes<T>);
 }
-template <class T, int R>
-inline __attribute__((always_inline)) void store_block(T* to, int64_t stride, const Block<T, R>& block) {
+template <class T, int R, int C>
+inline __attribute__((always_inline)) void store_block(T* to, int64_t stride, const Block<T, R, C>& block) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-    for (int c = 0; c < kColumns; ++c) store(to + r * stride + c * kLanes<T>, block[r][c]);
+    for (int c = 0; c < C; ++c) store(to + r * stride + c * kLanes<T>, block[r][c]);
 }
 
 }  // namespace erlangen::ERLANGEN_ISA

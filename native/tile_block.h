@@ -1,6 +1,7 @@
 // What forward and backward share: the key tile being read, which of its parts hold pairs, packing of query blocks.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -37,6 +38,19 @@ inline __attribute__((always_inline)) void ask_for(const S* row, int64_t dim) {
   for (int64_t d = 0; d < dim; d += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + d, written, near);
 }
 
+// Keys of a tile that queries of a panel read. Where a diagonal enters and leaves, the first column of queries alone
+// reads those before `low`, and the last column alone those from `high` on; both are whole vectors of keys.
+struct KeyRange {
+  int first, low, high, last;
+};
+struct KeyRanges {
+  KeyRange range[(kGroups + 1) / 2];
+  int count = 0;
+
+  const KeyRange* begin() const { return range; }
+  const KeyRange* end() const { return range + count; }
+};
+
 // The part of a 64 x 64 tile that holds pairs of the relation, at the grain of kRows keys x one panel of queries.
 template <class T>
 struct Active {
@@ -50,27 +64,32 @@ struct Active {
       for (int j = g * kRows; j < std::min((g + 1) * kRows, keys); ++j) any[g] |= words ? words[j] : ~uint64_t{0};
     }
   }
+  static constexpr uint64_t first_bits(int count) { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
   static uint64_t panel_bits(uint64_t word, int panel) {
-    if constexpr (kPanel<T> == 64) return word;
-    return (word >> (panel * kPanel<T>)) & ((uint64_t{1} << kPanel<T>)-1);
+    return (word >> (panel * kPanel<T>)) & first_bits(kPanel<T>);
   }
   bool has(int group, int panel) const { return panel_bits(any[group], panel) != 0; }
   int rows(int group) const { return std::min(kRows, keys - group * kRows); }
 
-  // Calls f(first, last) for each maximal range of keys whose groups are active in the panel.
-  template <class F>
-  void key_ranges(int panel, F&& f) const {
+  // Each maximal range of keys whose groups are active in the panel, without keys at its ends that no query reads.
+  KeyRanges key_ranges(int panel) const {
+    KeyRanges ranges;
     for (int g = 0; g < kGroups;) {
       if (!has(g, panel)) {
         ++g;
         continue;
       }
-      const int first = g;
+      int first = g * kRows;
       while (g < kGroups && has(g, panel)) ++g;
-      f(first * kRows, std::min(g * kRows, keys));
+      int last = std::min(g * kRows, keys);
+      while (!read(first, panel, first_bits(kPanel<T>))) ++first;
+      while (!read(last - 1, panel, first_bits(kPanel<T>))) --last;
+      ranges.range[ranges.count++] = cut(panel, first, last);
     }
+    return ranges;
   }
-  // Calls f(first, last) for each maximal range of queries whose panels are active in the group.
+  // Calls f(first, last) for each maximal range of queries whose panels are active in the group, without queries at its
+  // ends that read none of its keys.
   template <class F>
   void query_ranges(int group, F&& f) const {
     for (int p = 0; p < kPanels<T>;) {
@@ -78,12 +97,39 @@ struct Active {
         ++p;
         continue;
       }
-      const int first = p;
+      const int start = p * kPanel<T>;
       while (p < kPanels<T> && has(group, p)) ++p;
-      f(first * kPanel<T>, p * kPanel<T>);
+      const int beyond = kTile - p * kPanel<T>;
+      f(start + std::countr_zero(any[group] >> start), kTile - beyond - std::countl_zero(any[group] << beyond));
     }
   }
+
+ private:
+  bool read(int key, int panel, uint64_t queries) const {
+    return !words || (panel_bits(words[key], panel) & queries) != 0;
+  }
+  KeyRange cut(int panel, int first, int last) const {
+    constexpr int N = kLanes<T>;
+    if (!words || N < kRows) return {first, first, last, last};  // a block of one column would not fill the registers
+    constexpr uint64_t of_first = first_bits(N), of_last = of_first << (kPanel<T> - N);
+    int low = first, high = last;
+    while (low < last && !read(low, panel, ~of_first)) ++low;
+    while (high > low && !read(high - 1, panel, ~of_last)) --high;
+    return {first, first + (low - first) / N * N, last - (last - high) / N * N, last};
+  }
 };
+
+// block[r][lane] += sum over the keys j of the ranges of x(j, d + r) weights[j][lane]
+template <Zeros zeros, class T, int R>
+inline __attribute__((always_inline)) void add_keys(Block<T, R>& block, const KeyRanges& ranges, Rows<T> x, int64_t d,
+                                                    const T* weights, int64_t stride) {
+  const auto values = [&](int j) { return Columns<T>{x.data + j * x.stride + d, x.stride}; };
+  for (const auto& [first, low, high, last] : ranges) {
+    multiply<zeros, T, R, 0, 1>(block, values(first), weights + first * stride, stride, low - first);
+    multiply<zeros, T, R>(block, values(low), weights + low * stride, stride, high - low);
+    multiply<zeros, T, R, kColumns - 1, kColumns>(block, values(high), weights + high * stride, stride, last - high);
+  }
+}
 
 // The words of tile t, or null when all its pairs hold and no query of the block is out of range.
 struct TileWords {

@@ -219,25 +219,23 @@ struct TilesBackward {
 
   void add_dbias(State& s, const Active<T>& active, const ReversedBias<T>& reversed, int64_t i0, int64_t j0) const {
     for (int panel = 0; panel < kPanels<T>; ++panel)
-      active.key_ranges(panel, [&](int from, int to) {
-        for (int j = from; j < to; ++j)
+      for (const KeyRange& range : active.key_ranges(panel))
+        for (int j = range.first; j < range.last; ++j)
           for (int i = panel * W; i < (panel + 1) * W; i += kLanes<T>) {
             T* at = const_cast<T*>(reversed.at(i0 + i, j0 + j));
             store(at, load(at) + load(s.dscores + j * kTile + i));
           }
-      });
   }
 
   // From the derivatives by logits to those by products; what is zero stays zero.
   void multiply_slopes(State& s, const Active<T>& active) const {
     for (int panel = 0; panel < kPanels<T>; ++panel)
-      active.key_ranges(panel, [&](int from, int to) {
-        for (int j = from; j < to; ++j)
+      for (const KeyRange& range : active.key_ranges(panel))
+        for (int j = range.first; j < range.last; ++j)
           for (int i = panel * W; i < (panel + 1) * W; i += kLanes<T>) {
             const Vec<T> x = load(s.dscores + j * kTile + i), slope = load(s.slopes + j * kTile + i);
             store(s.dscores + j * kTile + i, x == 0 ? Vec<T>{} : x * slope);
           }
-      });
   }
 
   // dq[panel][d][i] += sum_j k[j][d] dscores[j][i]
@@ -245,15 +243,13 @@ struct TilesBackward {
   void accumulate_dq(State& s, const Active<T>& active, Rows<T> k) const {
     for (int panel = 0; panel < kPanels<T>; ++panel) {
       T* dq = s.dq + panel * p.dim * W;
+      const KeyRanges ranges = active.key_ranges(panel);
       for (int64_t d = 0; d < p.dim; d += kRows)
         with_rows(static_cast<int>(std::min<int64_t>(kRows, p.dim - d)), [&](auto rows) {
           constexpr int R = rows;
           Block<T, R> block;
           load_block<T, R>(block, dq + d * W, W);
-          active.key_ranges(panel, [&](int from, int to) {
-            const Columns<T> keys{k.data + from * k.stride + d, k.stride};
-            multiply<zeros, T, R>(block, keys, s.dscores + from * kTile + panel * W, kTile, to - from);
-          });
+          add_keys<zeros, T, R>(block, ranges, k, d, s.dscores + panel * W, kTile);
           store_block<T, R>(dq + d * W, W, block);
         });
     }

@@ -48,16 +48,15 @@ struct TilesForward {
       const ReversedBias<T> reversed{bias ? bias + bias_row(h) : nullptr, p.keys};
       for (int panel = 0; panel < kPanels<T>; ++panel) {
         if (t == indptr[0]) look_ahead(b, h, row, indptr, panel);
-        bool some = false;
-        for (int g = 0; g < kGroups; ++g) some |= active.has(g, panel);
-        if (!some) continue;
+        const KeyRanges ranges = active.key_ranges(panel);
+        if (ranges.count == 0) continue;
         Vec<T> highest[kColumns], shrink[kColumns];
         if (map.active())
-          score<true>(s, active, k, panel, reversed, first + panel * W, j0, highest);
+          score<true>(s, active, ranges, k, panel, reversed, first + panel * W, j0, highest);
         else
-          score<false>(s, active, k, panel, reversed, first + panel * W, j0, highest);
-        softmax(s, active, panel, j0, highest, shrink);
-        accumulate<zeros>(s, active, v, panel, shrink);
+          score<false>(s, active, ranges, k, panel, reversed, first + panel * W, j0, highest);
+        softmax(s, ranges, panel, j0, highest, shrink);
+        accumulate<zeros>(s, ranges, v, panel, shrink);
       }
     }
     if (zeros == Zeros::multiply && masked && !finite<T>({s.out, p.dim_v}, kTile, p.dim_v)) return false;
@@ -108,41 +107,62 @@ struct TilesForward {
 
   // scores[j][lane] in units of log2, -inf outside the relation, and their maximum so far.
   template <bool Mapped>
-  void score(State& s, const Active<T>& active, Rows<T> k, int panel, const ReversedBias<T>& reversed, int64_t i0,
-             int64_t j0, Vec<T> (&highest)[kColumns]) const {
-    const T* queries = s.queries + panel * p.dim * W;
-    for (int c = 0; c < kColumns; ++c) highest[c] = load(s.highest + panel * W + c * kLanes<T>);
-    for (int g = 0; g < kGroups; ++g) {
-      if (!active.has(g, panel)) continue;
-      with_rows(active.rows(g), [&](auto rows) {
-        constexpr int R = rows;
-        Block<T, R> block = {};
-        const int j = g * kRows;
-        multiply<Zeros::multiply, T, R>(block, Rows<T>{k.data + j * k.stride, k.stride}, queries, W, p.dim);
-        if constexpr (Mapped) {
-          T mapped[R * W];
-          store_block<T, R>(mapped, W, block);
-          map.apply(mapped, nullptr, R * W);
-          load_block<T, R>(block, mapped, W);
-        }
+  void score(State& s, const Active<T>& active, const KeyRanges& ranges, Rows<T> k, int panel,
+             const ReversedBias<T>& reversed, int64_t i0, int64_t j0, Vec<T> (&highest)[kColumns]) const {
+    constexpr int N = kLanes<T>;
+    for (int c = 0; c < kColumns; ++c) highest[c] = load(s.highest + panel * W + c * N);
+    for (const auto& [first, low, high, last] : ranges) {
+      for (int j = first; j < low; j += N)
+        score_keys<Mapped, N, 0, 1>(s, active, k, panel, reversed, i0, j0, j, highest);
+      // Groups of about the same size: a small one would wait for its own sums.
+      int j = low;
+      for (int groups = (high - low + kRows - 1) / kRows; groups > 0; --groups) {
+        const int count = (high - j + groups - 1) / groups;
+        with_rows(count, [&](auto rows) {
+          score_keys<Mapped, rows(), 0, kColumns>(s, active, k, panel, reversed, i0, j0, j, highest);
+        });
+        j += count;
+      }
+      for (; j < last; j += N)
+        score_keys<Mapped, N, kColumns - 1, kColumns>(s, active, k, panel, reversed, i0, j0, j, highest);
+    }
+  }
+  // The same for R keys from j on that are read by queries of columns First to Last.
+  template <bool Mapped, int R, int First, int Last>
+  __attribute__((always_inline)) void score_keys(State& s, const Active<T>& active, Rows<T> k, int panel,
+                                                 const ReversedBias<T>& reversed, int64_t i0, int64_t j0, int j,
+                                                 Vec<T> (&highest)[kColumns]) const {
+    constexpr int N = kLanes<T>, C = Last - First;
+    Block<T, R, C> block = {};
+    multiply<Zeros::multiply, T, R, 0, C>(block, Rows<T>{k.data + j * k.stride, k.stride},
+                                          s.queries + panel * p.dim * W + First * N, W, p.dim);
+    if constexpr (Mapped) {
+      T mapped[R * C * N];
+      store_block<T, R>(mapped, C * N, block);
+      map.apply(mapped, nullptr, R * C * N);
+      load_block<T, R>(block, mapped, C * N);
+    }
 #pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-          const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;
+    for (int r = 0; r < R; ++r) {
+      const uint64_t bits = active.words ? active.panel_bits(active.words[j + r], panel) : 0;
 #pragma GCC unroll 2
-          for (int c = 0; c < kColumns; ++c) {
-            Vec<T> x = block[r][c];
-            if (reversed.data) x += load(reversed.at(i0 + c * kLanes<T>, j0 + j + r));
-            if (active.words) x = lanes_of<T>(bits >> (c * kLanes<T>)) ? x : broadcast(-kInf<T>);
-            highest[c] = max(x, highest[c]);
-            store(s.scores + (j + r) * W + c * kLanes<T>, x);
-          }
+      for (int c = 0; c < kColumns; ++c) {
+        T* to = s.scores + (j + r) * W + c * N;
+        if (c < First || c >= Last) {
+          store(to, broadcast(-kInf<T>));
+          continue;
         }
-      });
+        Vec<T> x = block[r][c - First];
+        if (reversed.data) x += load(reversed.at(i0 + c * N, j0 + j + r));
+        if (active.words) x = lanes_of<T>(bits >> (c * N)) ? x : broadcast(-kInf<T>);
+        highest[c] = max(x, highest[c]);
+        store(to, x);
+      }
     }
   }
 
   // scores become weights relative to the new maximum; `shrink` is what earlier sums must be multiplied by.
-  void softmax(State& s, const Active<T>& active, int panel, int64_t j0, const Vec<T> (&highest)[kColumns],
+  void softmax(State& s, const KeyRanges& ranges, int panel, int64_t j0, const Vec<T> (&highest)[kColumns],
                Vec<T> (&shrink)[kColumns]) const {
     Vec<T> base[kColumns], total[kColumns];
     for (int c = 0; c < kColumns; ++c) {
@@ -152,8 +172,8 @@ struct TilesForward {
       store(at, highest[c]);
       total[c] = load(s.total + panel * W + c * kLanes<T>) * shrink[c];
     }
-    active.key_ranges(panel, [&](int from, int to) {
-      for (int j = from; j < to; ++j) {
+    for (const KeyRange& range : ranges)
+      for (int j = range.first; j < range.last; ++j) {
         T* at = s.scores + j * W;
         for (int c = 0; c < kColumns; ++c) {
           const Vec<T> weight = exp2(load(at + c * kLanes<T>) - base[c]);
@@ -163,12 +183,11 @@ struct TilesForward {
         if (dropout.active)
           for (int i = 0; i < W; ++i) at[i] *= dropout.factor<T>(s.row_key[panel * W + i], j0 + j);
       }
-    });
     for (int c = 0; c < kColumns; ++c) store(s.total + panel * W + c * kLanes<T>, total[c]);
   }
 
   template <Zeros zeros>
-  void accumulate(State& s, const Active<T>& active, Rows<T> v, int panel, const Vec<T> (&shrink)[kColumns]) const {
+  void accumulate(State& s, const KeyRanges& ranges, Rows<T> v, int panel, const Vec<T> (&shrink)[kColumns]) const {
     T* out = s.out + panel * p.dim_v * W;
     for (int64_t d = 0; d < p.dim_v; d += kRows) {
       with_rows(static_cast<int>(std::min<int64_t>(kRows, p.dim_v - d)), [&](auto rows) {
@@ -179,10 +198,7 @@ struct TilesForward {
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
           for (int c = 0; c < kColumns; ++c) block[r][c] *= shrink[c];
-        active.key_ranges(panel, [&](int from, int to) {
-          const Columns<T> values{v.data + from * v.stride + d, v.stride};
-          multiply<zeros, T, R>(block, values, s.scores + from * W, W, to - from);
-        });
+        add_keys<zeros, T, R>(block, ranges, v, d, s.scores, W);
         store_block<T, R>(out + d * W, W, block);
       });
     }
