@@ -15,9 +15,17 @@ struct TilesForward {
   const ScoreMap<T> map{p};
   const T* bias = nullptr;  // reversed, per bias head
 
+  // Rows that are read or written soon: of the output, and of what the next block reads, the one above: its queries, and
+  // its first tile, which in a window is the one that has not been read before.
+  struct Ahead {
+    int64_t b, h, kv, query, last_query, key;
+    int left = kTile;
+  };
+
   struct State {
     T *queries, *scores, *out, *keys, *values, *highest, *total;
     uint32_t row_key[kTile];
+    Ahead ahead;
   };
 
   // Weights outside the relation are zeros that are multiplied with values all the same. That spoils sums where values
@@ -36,6 +44,9 @@ struct TilesForward {
 
     State s = make_state();
     pack(s, b, h, first, count);
+    // If the row above has no tile, this is one of this row; if this one has none either, nothing is asked for.
+    const bool above = row > 0 && indptr[0] < indptr[1];
+    s.ahead = {b, h, kv, first, first + count, above ? int64_t{p.tiles.columns[indptr[-1]]} * kTile : p.keys};
     const TileWords words_of(p.tiles, count);
     bool masked = false;
     for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
@@ -47,7 +58,6 @@ struct TilesForward {
       masked |= active.words != nullptr;
       const ReversedBias<T> reversed{bias ? bias + bias_row(h) : nullptr, p.keys};
       for (int panel = 0; panel < kPanels<T>; ++panel) {
-        if (t == indptr[0]) look_ahead(b, h, row, indptr, panel);
         const KeyRanges ranges = active.key_ranges(panel);
         if (ranges.count == 0) continue;
         Vec<T> highest[kColumns], shrink[kColumns];
@@ -64,18 +74,19 @@ struct TilesForward {
     return true;
   }
 
-  // While the first tile is computed, rows of the output come near, and those the next block reads: its queries, and
-  // its first tile, which in a window is the one that has not been read before. The next block is the one above.
-  __attribute__((always_inline)) void look_ahead(int64_t b, int64_t h, int64_t row, const int64_t* indptr,
-                                                 int panel) const {
-    const int64_t kv = p.kv_head(h), j0 = row > 0 ? int64_t{p.tiles.columns[indptr[-1]]} * kTile : p.keys;
-    for (int64_t i = row * kTile + panel * W, last = std::min(i + W, p.queries); i < last; ++i) {
-      ask_for<2, true>(row_of<S>(p.out, b, h, i), p.dim_v);
-      if (row > 0) ask_for<2>(row_of<S>(p.q, b, h, i - kTile), p.dim);
-      const int64_t j = j0 + i % kTile;
-      if (j >= p.keys) continue;
-      ask_for<2>(row_of<S>(p.k, b, kv, j), p.dim);
-      ask_for<2>(row_of<S>(p.v, b, kv, j), p.dim_v);
+  // Asks for one row of each, between two products: many at once would wait for one another, and the products for them.
+  __attribute__((always_inline)) void look_ahead(Ahead& to) const {
+    if (to.left == 0) return;
+    --to.left;
+    if (to.query < to.last_query) {
+      ask_for<2, true>(row_of<S>(p.out, to.b, to.h, to.query), p.dim_v);
+      if (to.query >= kTile) ask_for<2>(row_of<S>(p.q, to.b, to.h, to.query - kTile), p.dim);
+      ++to.query;
+    }
+    if (to.key < p.keys) {
+      ask_for<2>(row_of<S>(p.k, to.b, to.kv, to.key), p.dim);
+      ask_for<2>(row_of<S>(p.v, to.b, to.kv, to.key), p.dim_v);
+      ++to.key;
     }
   }
 
@@ -121,6 +132,7 @@ struct TilesForward {
         with_rows(count, [&](auto rows) {
           score_keys<Mapped, rows(), 0, kColumns>(s, active, k, panel, reversed, i0, j0, j, highest);
         });
+        look_ahead(s.ahead);
         j += count;
       }
       for (; j < last; j += N)
@@ -201,6 +213,7 @@ struct TilesForward {
         add_keys<zeros, T, R>(block, ranges, v, d, s.scores, W);
         store_block<T, R>(out + d * W, W, block);
       });
+      look_ahead(s.ahead);
     }
   }
 
