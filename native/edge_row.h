@@ -76,18 +76,16 @@ struct Gathered {
 
   const S* row(int32_t index) const { return base + index * stride; }
 
-  // Asks for rows before they are read; inline as `ask_for` is.
-  __attribute__((always_inline)) void prefetch(const int32_t* index, int64_t dim) const {
-    if (!index) return;
-    for (int t = 0; t < N; ++t) ask_for<3>(row(index[t]), dim);
+  // Asks for row(index[t]), or a part of it, before it is read; for nothing where the index is null.
+  __attribute__((always_inline)) void ask(const int32_t* index, int t, int64_t d, int64_t count) const {
+    if (index) ask_for<3>(row(index[t]) + d, count);
   }
 
-  // Rows of so few features are read feature by feature, for they fill no vector.
-  static constexpr int64_t kFew = 4;
-
-  // Lane t is x . row(index[t]); x is padded with zeros.
-  Vec<T> dots(const int32_t* index, const T* x, int64_t dim) const {
-    if (dim <= kFew) return few_dots(index, x, dim);
+  // Lane t is x . row(index[t]); x is padded with zeros. Meanwhile it asks for row(next[t]), line by line between the
+  // products: many lines at once would wait for one another, and the products for them.
+  Vec<T> dots(const int32_t* index, const T* x, int64_t dim, const int32_t* next = nullptr) const {
+    constexpr int kLine = 64 / static_cast<int>(sizeof(S)), V = kLine / N;  // features and vectors of a cache line
+    if (dim % kLine != 0) return ragged_dots(index, x, dim, next);
     const S* rows[N];
     Vec<T> products[N];
 #pragma GCC unroll 16
@@ -95,30 +93,27 @@ struct Gathered {
       rows[t] = row(index[t]);
       products[t] = Vec<T>{};
     }
-    int64_t d = 0;
-    for (; d + N <= dim; d += N) {
-      const Vec<T> left = load(x + d);
+    for (int64_t d = 0; d < dim; d += kLine)
 #pragma GCC unroll 16
-      for (int t = 0; t < N; ++t) products[t] += left * load_wide(rows[t] + d);
-    }
-    if (d < dim) {
-      const Vec<T> left = load(x + d);
-#pragma GCC unroll 16
-      for (int t = 0; t < N; ++t) products[t] += left * load_tail(rows[t] + d, static_cast<int>(dim - d));
-    }
+      for (int t = 0; t < N; ++t) {
+        ask(next, t, d, 1);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) products[t] += load(x + d + v * N) * load_wide(rows[t] + d + v * N);
+      }
     return sums<T>(products);
   }
 
-  // to = shrink * to + sum_t weight[t] row(index[t])
-  void add(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to) const {
-    if (dim <= kFew) return add_few(chunk, weight, shrink, dim, to);
+  // to = shrink * to + sum_t weight[t] row(index[t]). Meanwhile it asks for the rows next[t] of `coming`.
+  void add(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to, const int32_t* next,
+           const Gathered& coming) const {
+    if (dim <= kFew) return add_few(chunk, weight, shrink, dim, to, next, coming);
     int64_t d = 0;
-    for (; d + 8 * N <= dim; d += 8 * N) add_vectors<8>(chunk, weight, shrink, d, to);
+    for (; d + 8 * N <= dim; d += 8 * N) add_vectors<8>(chunk, weight, shrink, d, to, next, coming);
     if (d + 4 * N <= dim) {
-      add_vectors<4>(chunk, weight, shrink, d, to);
+      add_vectors<4>(chunk, weight, shrink, d, to, next, coming);
       d += 4 * N;
     }
-    for (; d + N <= dim; d += N) add_vectors<1>(chunk, weight, shrink, d, to);
+    for (; d + N <= dim; d += N) add_vectors<1>(chunk, weight, shrink, d, to, next, coming);
     if (d < dim) {
       Vec<T> total = load(to + d) * shrink;
       for (int t = 0; t < chunk.count; ++t)
@@ -128,6 +123,27 @@ struct Gathered {
   }
 
  private:
+  // Rows of so few features are read feature by feature, for they fill no vector.
+  static constexpr int64_t kFew = 4;
+
+  // The same for rows that are not whole cache lines.
+  __attribute__((noinline)) Vec<T> ragged_dots(const int32_t* index, const T* x, int64_t dim,
+                                               const int32_t* next) const {
+    for (int t = 0; t < N; ++t) ask(next, t, 0, dim);
+    if (dim <= kFew) return few_dots(index, x, dim);
+    Vec<T> products[N] = {};
+    int64_t d = 0;
+    for (; d + N <= dim; d += N) {
+      const Vec<T> left = load(x + d);
+#pragma GCC unroll 16
+      for (int t = 0; t < N; ++t) products[t] += left * load_wide(row(index[t]) + d);
+    }
+    if (d < dim) {
+      const Vec<T> left = load(x + d);
+      for (int t = 0; t < N; ++t) products[t] += left * load_tail(row(index[t]) + d, static_cast<int>(dim - d));
+    }
+    return sums<T>(products);
+  }
   Vec<T> few_dots(const int32_t* index, const T* x, int64_t dim) const {
     Vec<T> total = {};
     for (int64_t d = 0; d < dim; ++d) {
@@ -137,7 +153,9 @@ struct Gathered {
     }
     return total;
   }
-  void add_few(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to) const {
+  void add_few(const Chunk<T>& chunk, const T* weight, T shrink, int64_t dim, T* to, const int32_t* next,
+               const Gathered& coming) const {
+    for (int t = 0; t < chunk.count; ++t) coming.ask(next, t, 0, dim);
     for (int64_t d = 0; d < dim; ++d) {
       T even = to[d] * shrink, odd = 0;
       for (int t = 0; t < chunk.count; t += 2) {
@@ -150,7 +168,8 @@ struct Gathered {
 
   // The same for `Count` vectors of features, which stay in registers: two sums each, where there are registers.
   template <int Count>
-  void add_vectors(const Chunk<T>& chunk, const T* weight, T shrink, int64_t d, T* to) const {
+  void add_vectors(const Chunk<T>& chunk, const T* weight, T shrink, int64_t d, T* to, const int32_t* next,
+                   const Gathered& coming) const {
     constexpr bool two = Count < 8;
     Vec<T> even[Count], odd[Count];
 #pragma GCC unroll 8
@@ -160,6 +179,8 @@ struct Gathered {
     }
     int t = 0;
     for (; two && t + 2 <= chunk.count; t += 2) {
+      coming.ask(next, t, d, Count * N);
+      coming.ask(next, t + 1, d, Count * N);
       const S *left = row(chunk.index[t]) + d, *right = row(chunk.index[t + 1]) + d;
 #pragma GCC unroll 8
       for (int c = 0; c < Count; ++c) {
@@ -168,6 +189,7 @@ struct Gathered {
       }
     }
     for (; t < chunk.count; ++t) {
+      coming.ask(next, t, d, Count * N);
       const S* one = row(chunk.index[t]) + d;
 #pragma GCC unroll 8
       for (int c = 0; c < Count; ++c) even[c] += weight[t] * load_wide(one + c * N);

@@ -74,42 +74,56 @@ struct Edges {
             1};
   }
 
-  // Scores of a vector of edges, in units of log2; `slopes` takes the derivatives of a map of products. The rows that
-  // are read next are asked for meanwhile. Inline, like all that takes a Row: its walk is then kept in registers.
+  // Scores of a vector of edges, in units of log2; `slopes` takes the derivatives of a map of products. Meanwhile the
+  // rows met by the next edges are asked for. Inline, like all that takes a Row: its walk is then kept in registers.
   __attribute__((always_inline)) Vec<T> scores(const Row& row, const Chunk<T>& now, int c, const T* own,
                                                T* slopes) const {
     const int32_t* index = now.index + c * N;
-    row.met.prefetch(row.walk.following(c), p.dim);
-    row.read.prefetch(row.walk.following(c), p.dim_v);
-    Vec<T> x = products(row, index, own, slopes);
+    Vec<T> x = products(row, index, row.walk.following(c), own, slopes);
     if (!Plain && row.biases)
       x += load_tail(row.biases + now.first + c * N, std::min(N, now.count - c * N)) * static_cast<T>(kLog2E);
     if (row.places)
       for (int t = 0; t < N; ++t) x[t] += row.places[row.step * index[t]];
     return x;
   }
-  __attribute__((always_inline)) Vec<T> products(const Row& row, const int32_t* index, const T* own, T* slopes) const {
-    if (Plain || !(row.vectors || map.active())) return row.met.dots(index, own, p.dim);
-    if (row.vectors) return additive_scores<S, T>(row.met, index, own, row.vectors, map, p.dim);
+  __attribute__((always_inline)) Vec<T> products(const Row& row, const int32_t* index, const int32_t* next,
+                                                 const T* own, T* slopes) const {
+    if (Plain || !(row.vectors || map.active())) return row.met.dots(index, own, p.dim, next);
+    if (row.vectors) {
+      for (int t = 0; t < N; ++t) row.met.ask(next, t, 0, p.dim);
+      return additive_scores<S, T>(row.met, index, own, row.vectors, map, p.dim);
+    }
     T x[N];
-    store(x, row.met.dots(index, own, p.dim));
+    store(x, row.met.dots(index, own, p.dim, next));
     map.apply(x, slopes, N);
     return load(x);
   }
-  // to += sum_t dscore[t] (d score[t] / d own)
+  // to += sum_t dscore[t] (d score[t] / d own). Meanwhile the rows read by the next edges are asked for.
   __attribute__((always_inline)) void differentiate(const Row& row, const Chunk<T>& now, const T* own, T* dscore,
                                                     const T* slopes, T* to, T* by_vector) const {
-    if (!Plain && row.vectors)
+    const int32_t* next = row.walk.following(0);
+    if (!Plain && row.vectors) {
+      for (int t = 0; t < now.count; ++t) row.read.ask(next, t, 0, p.dim_v);
       return add_additive<S, T>(row.met, now, own, row.vectors, map, dscore, p.dim, to, by_vector);
+    }
     if (!Plain && map.active())
       for (int t = 0; t < now.count; ++t) dscore[t] = dscore[t] == 0 ? T{0} : dscore[t] * slopes[t];
-    row.met.add(now, dscore, T{1}, p.dim, to);
+    row.met.add(now, dscore, T{1}, p.dim, to, next, row.read);
   }
 
   // Room for `rows` padded rows of this thread.
   Carver<T> room(int rows) const {
     const int64_t width = padded<T>(std::max(p.dim, p.dim_v)) + 16;
     return {static_cast<T*>(scratch(1, sizeof(T) * rows * width))};
+  }
+
+  // Asks for the row that a thread most likely reads after row i, and for one that it writes at the end of row i.
+  __attribute__((always_inline)) void ask_next(const View& x, int64_t rows, int64_t b, int64_t h, int64_t i,
+                                               int64_t dim) const {
+    if (i + 1 < rows) ask_for<3>(row_of<S>(x, b, h, i + 1), dim);
+  }
+  __attribute__((always_inline)) void ask_result(const View& x, int64_t b, int64_t h, int64_t i, int64_t dim) const {
+    ask_for<3, true>(row_of<S>(x, b, h, i), dim);
   }
 
   Vec<T> dropout_factors(int64_t b, int64_t h, int64_t i, const int32_t* keys) const {
@@ -124,6 +138,8 @@ struct Edges {
     T *q = carve.take(p.dim + N), *out = carve.take(p.dim_v + N);
     widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
     std::fill_n(out, p.dim_v + N, T{0});
+    ask_next(p.q, p.queries, b, h, i, p.dim);
+    ask_result(p.out, b, h, i, p.dim_v);
     T highest = -kInf<T>, total = 0;
     Row row = of_query(b, h, i);
     for (Chunk<T> now; row.walk.take(now);) {
@@ -147,7 +163,7 @@ struct Edges {
         store(weight + c * N, w);
       }
       total = total * shrink + sum<T>(totals);
-      row.read.add(now, weight, shrink, p.dim_v, out);
+      row.read.add(now, weight, shrink, p.dim_v, out, row.walk.following(0), row.read);
     }
     static_cast<T*>(p.lse)[flat(b, h, i)] =
         total == 0 ? -kInf<T> : highest * static_cast<T>(kLn2) + std::log(total);
@@ -166,6 +182,10 @@ struct Edges {
     if (p.grad_lse) delta -= static_cast<const T*>(p.grad_lse)[at];
     const T lse = static_cast<const T*>(p.lse)[at], lse2 = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
     statistics_of(b, h)[i * statistic_step()] = {lse2, delta};
+    ask_next(p.q, p.queries, b, h, i, p.dim);
+    ask_next(p.grad, p.queries, b, h, i, p.dim_v);
+    ask_next(p.out, p.queries, b, h, i, p.dim_v);
+    ask_result(p.dq, b, h, i, p.dim);
 
     Row row = of_query(b, h, i);
     for (Chunk<T> now; row.walk.take(now);) {
@@ -193,6 +213,10 @@ struct Edges {
     widen_row<S, T>(row_of<S>(p.v, b, kv, j), p.dim_v, T{1}, v);
     std::fill_n(dk, p.dim + N, T{0});
     std::fill_n(dv, p.dim_v + N, T{0});
+    ask_next(p.k, p.keys, b, kv, j, p.dim);
+    ask_next(p.v, p.keys, b, kv, j, p.dim_v);
+    ask_result(p.dk, b, kv, j, p.dim);
+    ask_result(p.dv, b, kv, j, p.dim_v);
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       Row row = of_key(b, h, j);
       const Statistic* queries = statistics_of(b, h);
@@ -218,7 +242,7 @@ struct Edges {
           store(weight + c * N, kept);
           store(dscore + c * N, w * (dweight - delta));
         }
-        row.read.add(now, weight, T{1}, p.dim_v, dv);
+        row.read.add(now, weight, T{1}, p.dim_v, dv, nullptr, row.read);
         differentiate(row, now, k, dscore, slopes, dk, nullptr);
       }
     }

@@ -15,8 +15,8 @@ struct TilesForward {
   const ScoreMap<T> map{p};
   const T* bias = nullptr;  // reversed, per bias head
 
-  // Rows that are read or written soon: of the output, and of what the next block reads, the one above: its queries, and
-  // its first tile, which in a window is the one that has not been read before.
+  // Rows that are read or written soon: those of the output, and those that the next block, the one above, reads: its
+  // queries, and its first tile, which in a window is the one that has not been read before.
   struct Ahead {
     int64_t b, h, kv, query, last_query, key;
     int left = kTile;
