@@ -140,6 +140,28 @@ def test_dtypes_on_every_instruction_set(backend: ModuleType, dtype: torch.dtype
         packing.native.choose_instruction_set(best)
 
 
+BANDS = [(0, 0), (5, 0), (8, 8), (15, 16), (64, 0), (70, 3), (-9, 40)]
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize(("lookback", "lookahead"), BANDS)
+def test_diagonals_pass_through_tiles_at_any_place(lookback: int, lookahead: int, mirrored: bool) -> None:
+    """Beside a diagonal, tiles leave out keys and columns of queries; mirrored, it runs the other way."""
+    place = np.arange(150)
+    offset = place[None, :] - place[:, None]
+    mask = (offset >= -lookback) & (offset <= lookahead)
+    masks = (mask[:, ::-1] if mirrored else mask)[None].copy()
+    best = packing.native.instruction_set()
+    try:
+        for name in packing.native.instruction_sets():
+            packing.native.choose_instruction_set(name)
+            compare(
+                tiles, (1, 2, 1, 150, 150, 20, 16), masks, np.zeros((1, 1), np.int64), torch.float32, 1e-5, 1
+            )
+    finally:
+        packing.native.choose_instruction_set(best)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_strided_inputs_give_the_same_numbers(backend: ModuleType) -> None:
     mask = np.random.default_rng(0).random((1, 100, 100)) < 0.3
