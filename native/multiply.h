@@ -22,7 +22,7 @@ template <class T, int R, int C = kColumns>
 using Block = Vec<T>[R][C];
 
 // block[r] += sum over k < n of A(r, k) * b[k], in columns First to Last. The rows of b are at a distance of `stride`.
-// Where b may hold masked zeros or A(r, k) may be infinite or NaN, Careful leaves out the terms with a zero factor
+// Where b may hold masked zeros or A(r, k) may be infinite or NaN, `skip_in_*` leaves out the terms with a zero factor
 // of the given side, because 0 * inf would spoil pairs outside the relation.
 enum class Zeros { multiply, skip_in_a, skip_in_b };
 
