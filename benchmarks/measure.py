@@ -18,7 +18,7 @@ from benchmarks.peers import Run
 
 @dataclass(frozen=True)
 class Budget:
-    """How often to measure: at least `least` and at most `most` turns, and `seconds` for each contender."""
+    """How often to measure: of `most` turns a contender takes as many as fit into `seconds`, and `least`."""
 
     least: int
     most: int
@@ -68,21 +68,20 @@ def interleaved(
 ) -> dict[str, float]:
     """The median time of every contender in milliseconds.
 
-    In each turn every contender runs for `TURN`, or once, so that all meet the same disturbances. The order
-    changes: whoever always came after the same one would always find the caches as that one leaves them.
-    One that has spent its seconds leaves, after `least` turns; `warm` is the time of a first call, and one
-    whose turns take more than four times its seconds need not take more than one. Quick ones run once
-    unmeasured before each turn.
+    In each turn a contender runs for `TURN`, or once. The order changes: whoever always came after the same
+    one would always find the caches as that one leaves them. A slow one leaves turns out, evenly, so that all
+    meet the same disturbances: if it left when its seconds are spent, the quick ones would have the machine
+    for themselves afterwards. `warm` is the time of a first call, and one whose turns take more than four
+    times its seconds need not take more than one. Quick ones run once unmeasured before each turn.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = Random(0)
     enabled = gc.isenabled()
     gc.disable()
     try:
-        for _ in range(budget.most):
-            playing = [name for name in contenders if _plays(times[name], warm.get(name, 0.0), budget)]
-            if not playing:
-                break
+        for turn in range(budget.most):
+            share = (turn + 1) / budget.most
+            playing = [name for name in contenders if _plays(times[name], warm.get(name, 0.0), budget, share)]
             order.shuffle(playing)
             for name in playing:
                 if warm.get(name, 0.0) < WARM:
@@ -107,6 +106,6 @@ def _turn(call: Callable[[], Any]) -> float:
             return taken / calls
 
 
-def _plays(taken: list[float], warm: float, budget: Budget) -> bool:
+def _plays(taken: list[float], warm: float, budget: Budget, share: float) -> bool:
     least = 1 if min([warm, *taken]) > 4 * budget.seconds else budget.least
-    return len(taken) < least or sum(taken) < budget.seconds
+    return len(taken) < least * share or sum(taken) < budget.seconds * share

@@ -6,6 +6,7 @@ import doctest
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,35 @@ def test_turns_are_interleaved_and_their_order_changes(monkeypatch):
     order.clear()
     measure.interleaved(contenders, measure.Budget(least=2, most=3, seconds=0.0), slow)
     assert sorted(order) == ["a", "b"]
+
+
+def test_slow_contenders_leave_turns_out_evenly(monkeypatch):
+    monkeypatch.setattr(measure, "TURN", 0.0)
+    now = [0.0]
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    order: list[str] = []
+
+    def contender(name: str, seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            now[0] += seconds
+            order.append(name)
+
+        return call
+
+    taken = {"quick": 0.01, "slow": 0.25, "slowest": 3.0}
+    contenders = {name: contender(name, seconds) for name, seconds in taken.items()}
+    measure.interleaved(
+        contenders, measure.Budget(least=3, most=30, seconds=1.0), dict.fromkeys(taken, 2 * measure.WARM)
+    )
+    turns, turn = {name: [] for name in taken}, -1
+    for name in order:
+        turn += name == "quick"
+        turns[name].append(turn)
+    assert turns["quick"] == list(range(30))
+    for name, count in {"slow": 4, "slowest": 3}.items():
+        assert len(turns[name]) == count
+        for place, at in enumerate(turns[name]):
+            assert abs(at - place * 30 / count) <= 1.5
 
 
 def test_the_fastest_way_to_run_a_peer_is_chosen(monkeypatch):
