@@ -96,7 +96,7 @@ void backward(const Problem& p) {
   const int64_t all_heads = p.batch * p.heads, all_rows = all_heads * p.queries;
   const bool summed = p.dbias || p.dvector;
   const int64_t groups = !p.per_edge ? all_heads : p.bias_heads == 1 ? 1 : p.heads;
-  const int64_t per_group = groups ? (pieces_of_work() + groups - 1) / groups : 0;
+  const int64_t per_group = groups ? (pieces_of_work(16) + groups - 1) / groups : 0;
   const int64_t row = (p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0) + p.vector_heads * kernel.vector_size();
   const int64_t sums = summed ? groups * per_group * row : 0;
   const int64_t size = 2 * all_rows + size_of_parameters(kernel, p) + sums + 128;

@@ -31,7 +31,7 @@ std::vector<TilePiece> cut_tiles(const Problem& p) {
   std::vector<TilePiece> pieces;
   const int64_t rows = p.tiles.rows, all_heads = p.batch * p.heads;
   if (rows == 0 || all_heads == 0) return pieces;
-  const int64_t per_head = std::clamp<int64_t>((pieces_of_work() + all_heads - 1) / all_heads, 1, rows);
+  const int64_t per_head = std::clamp<int64_t>((pieces_of_work(8) + all_heads - 1) / all_heads, 1, rows);
   int64_t offset = 0;
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t h = 0; h < p.heads; ++h) {

@@ -14,22 +14,33 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <queue>
 #include <thread>
+#include <utility>
 
 namespace erlangen {
 namespace {
 
+// How much of what is left a thread takes at a time.
+int64_t part_of(int64_t left, int threads) { return std::max<int64_t>(1, left / (4 * threads)); }
+
 struct Job {
   TaskFunction function;
   void* context;
-  int64_t tasks;
+  int64_t tasks, together;
+  int threads;
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   std::exception_ptr error = nullptr;
 
   void work() {
     try {
-      for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) function(context, t);
+      for (int64_t t = next.load(std::memory_order_relaxed); t < tasks;) {
+        const int64_t last = t + std::min(together, part_of(tasks - t, threads));
+        if (!next.compare_exchange_weak(t, last, std::memory_order_relaxed)) continue;
+        for (; t < last; ++t) function(context, t);
+        t = next.load(std::memory_order_relaxed);
+      }
     } catch (...) {
       if (!failed.exchange(true)) error = std::current_exception();
       next.store(tasks);
@@ -119,16 +130,40 @@ struct Slot {
 
 }  // namespace
 
-void run_tasks(int64_t tasks, int threads, TaskFunction function, void* context) {
-  Job job{function, context, tasks};
-  Pool& own = the_pool();
+void run_tasks(int64_t tasks, int threads, int64_t together, TaskFunction function, void* context) {
   threads = static_cast<int>(std::min<int64_t>(threads, tasks));
+  Job job{function, context, tasks, together, threads};
+  Pool& own = the_pool();
   const OpenMPParallel parallel = threads > 1 ? openmp() : nullptr;
   if (parallel)
     parallel([](void* shared) { static_cast<Job*>(shared)->work(); }, &job, static_cast<unsigned>(threads), 0);
   else
     own.run(job, threads);
   if (job.error) std::rethrow_exception(job.error);
+}
+
+void run_chains(const std::vector<int64_t>& left, int threads, ChainFunction advance, void* context) {
+  std::mutex mutex;
+  std::priority_queue<std::pair<int64_t, int64_t>> idle;  // what is left, and of which chain
+  int64_t all_left = 0;
+  for (size_t c = 0; c < left.size(); ++c) {
+    if (left[c] > 0) idle.emplace(left[c], -static_cast<int64_t>(c));
+    all_left += left[c];
+  }
+  threads = static_cast<int>(std::min<size_t>(threads, idle.size()));
+  parallel(threads, threads, [&](int64_t) {
+    std::unique_lock lock(mutex);
+    while (!idle.empty()) {  // whoever has one of the others ends it
+      const auto [before, chain] = idle.top();
+      idle.pop();
+      const int64_t work = part_of(all_left, threads);
+      lock.unlock();
+      const int64_t after = advance(context, -chain, work);
+      lock.lock();
+      all_left -= before - after;
+      if (after > 0) idle.emplace(after, chain);
+    }
+  });
 }
 
 void* scratch(int slot, std::size_t bytes) {
@@ -155,9 +190,9 @@ void prefer_large_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_
 #endif
 }
 
-int64_t pieces_of_work() {
-  static const int64_t pieces = std::max<int64_t>(16, 2 * static_cast<int64_t>(std::thread::hardware_concurrency()));
-  return pieces;
+int64_t pieces_of_work(int64_t least) {
+  static const int64_t cores = std::thread::hardware_concurrency();
+  return std::max(least, 2 * cores);
 }
 
 }  // namespace erlangen

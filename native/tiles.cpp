@@ -1,4 +1,6 @@
 // Drivers of the tile kernels for one instruction set.
+#include <vector>
+
 #include "bias.h"
 #include "kernels.h"
 #include "tiles_backward.h"
@@ -16,15 +18,15 @@ void forward(const Problem& p) {
     reverse_bias(p, reversed);
     kernel.bias = reversed;
   }
-  // Neighbouring query blocks often read the same keys: a task has some of them, while there are tasks enough.
-  const int64_t rows = p.tiles.rows, all_rows = p.batch * p.heads * rows;
-  const int64_t together = std::clamp<int64_t>(all_rows / (4 * pieces_of_work()), 1, 16);
-  const int64_t tasks = (rows + together - 1) / together;
-  parallel(p.batch * p.heads * tasks, p.threads, [&](int64_t n) {
-    const int64_t head = n / tasks, last = rows - 1 - n % tasks * together;
-    for (int64_t row = last; row > last - together && row >= 0; --row)  // causal: the longest rows first
-      kernel.block(head / p.heads, head % p.heads, row);
-  });
+  const int64_t rows = p.tiles.rows;
+  constexpr int64_t together = 16;  // neighbours often read the same keys
+  parallel(
+      p.batch * p.heads * rows, p.threads,
+      [&](int64_t n) {
+        const int64_t head = n / rows;
+        kernel.block(head / p.heads, head % p.heads, rows - 1 - n % rows);  // causal: the longest rows first
+      },
+      together);
 }
 
 template <class S>
@@ -48,7 +50,15 @@ void backward(const Problem& p) {
   if (p.dbias) kernel.dbias = dbias;
   kernel.touched = reinterpret_cast<uint8_t*>(carve.next);
 
-  parallel(p.num_pieces, p.threads, [&](int64_t n) { kernel.piece(n); });
+  std::vector<int64_t> row, left;
+  for (int64_t n = 0; n < p.num_pieces; ++n) {
+    row.push_back(p.pieces[n].first_row);
+    left.push_back(kernel.work_left(n, row.back()));
+  }
+  parallel_chains(left, p.threads, [&](int64_t n, int64_t work) {
+    row[n] = kernel.advance(n, row[n], work);
+    return kernel.work_left(n, row[n]);
+  });
   const int64_t columns = (p.keys + kTile - 1) / kTile, all_heads = p.batch * p.heads;
   const int64_t per_head = all_heads ? p.num_pieces / all_heads : 0, group = p.heads / p.kv_heads;
   parallel(p.batch * p.kv_heads * columns, p.threads, [&](int64_t n) {

@@ -39,13 +39,25 @@ struct TilesBackward {
   int64_t share_size() const { return kTile * (dim + dim_v); }
   int64_t bias_size() const { return p.queries + p.keys + kTile; }
 
-  void piece(int64_t n) const {
+  // What is still to be done of a piece, from a row on: its tiles, and something for each row.
+  int64_t work_left(int64_t n, int64_t row) const { return work(p.pieces[n], row, p.pieces[n].last_row); }
+  int64_t work(const TilePiece& task, int64_t from, int64_t to) const {
+    const int64_t* indptr = p.tiles.indptr + p.relation(task.batch, task.head) * (p.tiles.rows + 1);
+    return indptr[to] - indptr[from] + to - from;
+  }
+
+  // Goes through rows of a piece until `wanted` work is done; returns the row to go on with.
+  int64_t advance(int64_t n, int64_t first, int64_t wanted) const {
     const TilePiece& task = p.pieces[n];
     State s = make_state();
     T* own_dbias = dbias ? dbias + n * bias_size() : nullptr;
-    if (own_dbias) std::fill_n(own_dbias, bias_size(), T{0});
-    std::fill_n(touched + task.offset, task.last_block - task.first_block, uint8_t{0});
-    for (int64_t row = task.first_row; row < task.last_row; ++row) block(s, task, row, own_dbias);
+    if (first == task.first_row) {
+      if (own_dbias) std::fill_n(own_dbias, bias_size(), T{0});
+      std::fill_n(touched + task.offset, task.last_block - task.first_block, uint8_t{0});
+    }
+    int64_t row = first;
+    while (row < task.last_row && work(task, first, row) < wanted) block(s, task, row++, own_dbias);
+    return row;
   }
 
   void block(State& s, const TilePiece& task, int64_t row, T* own_dbias) const {
