@@ -47,6 +47,7 @@ struct TilePiece {
   int64_t first_own, last_own;      // key blocks that no other piece of the key head touches: dk and dv are its own
 
   bool owns(int64_t block) const { return first_own <= block && block < last_own; }
+  int64_t place(int64_t block) const { return offset + block - first_block; }  // among the key blocks of all pieces
 };
 
 // A score s becomes: s; a tanh(s / a); s or a s by its sign; a log |s + b|.

@@ -24,7 +24,7 @@ void forward(const Problem& p) {
       p.batch * p.heads * rows, p.threads,
       [&](int64_t n) {
         const int64_t head = n / rows;
-        kernel.block(head / p.heads, head % p.heads, rows - 1 - n % rows);  // causal: the longest rows first
+        kernel.block(head / p.heads, head % p.heads, rows - 1 - n % rows);
       },
       together);
 }

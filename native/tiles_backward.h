@@ -2,6 +2,7 @@
 // their tiles; dq is complete at the end of a block, dk and dv are summed per piece and then over the pieces.
 #pragma once
 #include "tile_block.h"
+#include "upcoming.h"
 
 namespace erlangen::ERLANGEN_ISA {
 
@@ -9,6 +10,7 @@ template <class S>
 struct TilesBackward {
   using T = Accumulator<S>;
   static constexpr int W = kPanel<T>;
+  static constexpr int kStep = 1;  // the next block is the one below
 
   const Problem& p;
   const Dropout dropout{p.dropout, p.seed};
@@ -25,6 +27,13 @@ struct TilesBackward {
     T *keys, *values, *weights, *dscores, *slopes, *dq, *lse, *delta;
     uint32_t row_key[kTile];
     bool finite;
+  };
+
+  // Rows that are read or written soon: of the results, of the next block's queries, and of keys to come.
+  struct Ahead {
+    const TilePiece& task;
+    int64_t kv, query, last_query;
+    Upcoming keys;
   };
 
   // Sums of dk and dv may lie in the results themselves when those are accumulators of whole vectors.
@@ -65,6 +74,7 @@ struct TilesBackward {
     const int count = static_cast<int>(std::min<int64_t>(kTile, p.queries - first));
     const int64_t* indptr = p.tiles.indptr + p.relation(b, h) * (p.tiles.rows + 1) + row;
     pack(s, b, h, first, count);
+    Ahead ahead{task, kv, first, first + count, {p.tiles, indptr, row, kStep}};
     const TileWords words_of(p.tiles, count);
     const ReversedBias<T> reversed{bias ? bias + (p.bias_heads == 1 ? 0 : h) * bias_size() : nullptr, p.keys};
     for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
@@ -73,14 +83,21 @@ struct TilesBackward {
       const Active<T> active(words_of(t), keys);
       const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
       const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
-      const int64_t at = task.offset + column - task.first_block;
-      const auto [dk, dv] = sums_of(task, column, at, keys);
+      const auto [dk, dv] = sums_of(task, column);
+      if (!touched[task.place(column)]) {
+        for (int j = 0; j < keys; ++j) {
+          std::fill_n(dk.data + j * dk.stride, dim, T{0});
+          std::fill_n(dv.data + j * dv.stride, dim_v, T{0});
+        }
+        touched[task.place(column)] = 1;
+      }
+      ahead.keys.during(t, p.keys);
 
       if (map.active())
-        weigh<true>(s, active, k, reversed, first, j0);
+        weigh<true>(s, ahead, active, k, reversed, first, j0);
       else
-        weigh<false>(s, active, k, reversed, first, j0);
-      differentiate(s, active, v, j0);
+        weigh<false>(s, ahead, active, k, reversed, first, j0);
+      differentiate(s, ahead, active, v, j0);
       if (own_dbias) add_dbias(s, active, ReversedBias<T>{own_dbias, p.keys}, first, j0);
       if (map.active()) multiply_slopes(s, active);
       if (active.words && !(s.finite && finite<T>(k, keys, p.dim))) {
@@ -98,23 +115,41 @@ struct TilesBackward {
     unpack_transposed<S, T>(s.dq, count, p.dim, scale, mutable_row_of<S>(p.dq, b, h, first), p.dq.row);
   }
 
-  // The sums of dk and dv of a key block, zero at the first touch.
-  std::pair<Sums, Sums> sums_of(const TilePiece& task, int64_t column, int64_t at, int keys) const {
-    Sums dk{shares + at * share_size(), dim}, dv{dk.data + kTile * dim, dim_v};
+  // Where a piece has its sums of dk and dv of a key block.
+  std::pair<Sums, Sums> sums_of(const TilePiece& task, int64_t column) const {
     if constexpr (std::is_same_v<S, T>) {
       if (in_place && task.owns(column)) {
-        const int64_t kv = p.kv_head(task.head);
-        dk = {mutable_row_of<S>(p.dk, task.batch, kv, column * kTile), p.dk.row};
-        dv = {mutable_row_of<S>(p.dv, task.batch, kv, column * kTile), p.dv.row};
+        const int64_t kv = p.kv_head(task.head), first = column * kTile;
+        return {{mutable_row_of<S>(p.dk, task.batch, kv, first), p.dk.row},
+                {mutable_row_of<S>(p.dv, task.batch, kv, first), p.dv.row}};
       }
     }
-    if (!touched[at])
-      for (int j = 0; j < keys; ++j) {
-        std::fill_n(dk.data + j * dk.stride, dim, T{0});
-        std::fill_n(dv.data + j * dv.stride, dim_v, T{0});
+    T* share = shares + task.place(column) * share_size();
+    return {{share, dim}, {share + kTile * dim, dim_v}};
+  }
+
+  // Asks for one row of each, between two products.
+  __attribute__((always_inline)) void look_ahead(Ahead& to) const {
+    const TilePiece& task = to.task;
+    if (to.query < to.last_query) {
+      ask_for<2, true>(row_of<S>(p.dq, task.batch, task.head, to.query), p.dim);
+      const int64_t query = to.query + kStep * kTile;
+      if (query < p.queries) {
+        ask_for<2>(row_of<S>(p.q, task.batch, task.head, query), p.dim);
+        ask_for<2>(row_of<S>(p.grad, task.batch, task.head, query), p.dim_v);
+        ask_for<2>(row_of<S>(p.out, task.batch, task.head, query), p.dim_v);
       }
-    touched[at] = 1;
-    return {dk, dv};
+      ++to.query;
+    }
+    if (to.keys.key < to.keys.last_key) {
+      const int64_t key = to.keys.key++, column = key / kTile;
+      ask_for<2>(row_of<S>(p.k, task.batch, to.kv, key), p.dim);
+      ask_for<2>(row_of<S>(p.v, task.batch, to.kv, key), p.dim_v);
+      if (column < task.first_block || column >= task.last_block) return;  // the block after the piece's last one
+      const auto [dk, dv] = sums_of(task, column);
+      ask_for<2, true>(dk.data + key % kTile * dk.stride, dim);
+      ask_for<2, true>(dv.data + key % kTile * dv.stride, dim_v);
+    }
   }
 
   State make_state() const {
@@ -158,7 +193,7 @@ struct TilesBackward {
 
   // weights[j][i] = exp(score - lse), zero outside the relation
   template <bool Mapped>
-  void weigh(State& s, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
+  void weigh(State& s, Ahead& ahead, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
              int64_t j0) const {
     for (int g = 0; g < kGroups; ++g)
       for (int panel = 0; panel < kPanels<T>; ++panel) {
@@ -190,11 +225,12 @@ struct TilesBackward {
             }
           }
         });
+        look_ahead(ahead);
       }
   }
 
   // dscores[j][i] = weight * (grad_i . v_j - delta_i); the weights take their dropout factor.
-  void differentiate(State& s, const Active<T>& active, Rows<T> v, int64_t j0) const {
+  void differentiate(State& s, Ahead& ahead, const Active<T>& active, Rows<T> v, int64_t j0) const {
     for (int g = 0; g < kGroups; ++g)
       for (int panel = 0; panel < kPanels<T>; ++panel) {
         if (!active.has(g, panel)) continue;
@@ -226,6 +262,7 @@ struct TilesBackward {
             }
           }
         });
+        look_ahead(ahead);
       }
   }
 
@@ -297,10 +334,9 @@ struct TilesBackward {
     for (int64_t n = first_piece; n < last_piece; ++n) {
       const TilePiece& task = p.pieces[n];
       if (column < task.first_block || column >= task.last_block) continue;
-      const int64_t at = task.offset + column - task.first_block;
-      if (!touched[at]) continue;
+      if (!touched[task.place(column)]) continue;
       if (in_place && task.owns(column)) return;  // already there
-      const T* share = shares + at * share_size();
+      const T* share = shares + task.place(column) * share_size();
       if (!only) {
         only = share;
         continue;

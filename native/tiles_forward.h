@@ -2,6 +2,7 @@
 // sums over keys are plain vector operations, and keys and values are read as they lie in memory.
 #pragma once
 #include "tile_block.h"
+#include "upcoming.h"
 
 namespace erlangen::ERLANGEN_ISA {
 
@@ -9,23 +10,22 @@ template <class S>
 struct TilesForward {
   using T = Accumulator<S>;
   static constexpr int W = kPanel<T>;
+  static constexpr int kStep = -1;  // the next block is the one above: in a causal relation the longest come first
 
   const Problem& p;
   const Dropout dropout{p.dropout, p.seed};
   const ScoreMap<T> map{p};
   const T* bias = nullptr;  // reversed, per bias head
 
-  // Rows that are read or written soon: those of the output, and those that the next block, the one above, reads: its
-  // queries, and its first tile, which in a window is the one that has not been read before.
-  struct Ahead {
-    int64_t b, h, kv, query, last_query, key;
-    int left = kTile;
-  };
-
   struct State {
     T *queries, *scores, *out, *keys, *values, *highest, *total;
     uint32_t row_key[kTile];
-    Ahead ahead;
+  };
+
+  // Rows that are read or written soon: those of the output, the queries of the next block, and keys and values to come.
+  struct Ahead {
+    int64_t b, h, kv, query, last_query;
+    Upcoming keys;
   };
 
   // Weights outside the relation are zeros that are multiplied with values all the same. That spoils sums where values
@@ -44,9 +44,7 @@ struct TilesForward {
 
     State s = make_state();
     pack(s, b, h, first, count);
-    // If the row above has no tile, this is one of this row; if this one has none either, nothing is asked for.
-    const bool above = row > 0 && indptr[0] < indptr[1];
-    s.ahead = {b, h, kv, first, first + count, above ? int64_t{p.tiles.columns[indptr[-1]]} * kTile : p.keys};
+    Ahead ahead{b, h, kv, first, first + count, {p.tiles, indptr, row, kStep}};
     const TileWords words_of(p.tiles, count);
     bool masked = false;
     for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
@@ -56,17 +54,18 @@ struct TilesForward {
       const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
       const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
       masked |= active.words != nullptr;
+      ahead.keys.during(t, p.keys);
       const ReversedBias<T> reversed{bias ? bias + bias_row(h) : nullptr, p.keys};
       for (int panel = 0; panel < kPanels<T>; ++panel) {
         const KeyRanges ranges = active.key_ranges(panel);
         if (ranges.count == 0) continue;
         Vec<T> highest[kColumns], shrink[kColumns];
         if (map.active())
-          score<true>(s, active, ranges, k, panel, reversed, first + panel * W, j0, highest);
+          score<true>(s, ahead, active, ranges, k, panel, reversed, first + panel * W, j0, highest);
         else
-          score<false>(s, active, ranges, k, panel, reversed, first + panel * W, j0, highest);
+          score<false>(s, ahead, active, ranges, k, panel, reversed, first + panel * W, j0, highest);
         softmax(s, ranges, panel, j0, highest, shrink);
-        accumulate<zeros>(s, ranges, v, panel, shrink);
+        accumulate<zeros>(s, ahead, ranges, v, panel, shrink);
       }
     }
     if (zeros == Zeros::multiply && masked && !finite<T>({s.out, p.dim_v}, kTile, p.dim_v)) return false;
@@ -76,17 +75,16 @@ struct TilesForward {
 
   // Asks for one row of each, between two products: many at once would wait for one another, and the products for them.
   __attribute__((always_inline)) void look_ahead(Ahead& to) const {
-    if (to.left == 0) return;
-    --to.left;
     if (to.query < to.last_query) {
       ask_for<2, true>(row_of<S>(p.out, to.b, to.h, to.query), p.dim_v);
-      if (to.query >= kTile) ask_for<2>(row_of<S>(p.q, to.b, to.h, to.query - kTile), p.dim);
+      const int64_t query = to.query + kStep * kTile;
+      if (query >= 0) ask_for<2>(row_of<S>(p.q, to.b, to.h, query), p.dim);
       ++to.query;
     }
-    if (to.key < p.keys) {
-      ask_for<2>(row_of<S>(p.k, to.b, to.kv, to.key), p.dim);
-      ask_for<2>(row_of<S>(p.v, to.b, to.kv, to.key), p.dim_v);
-      ++to.key;
+    if (to.keys.key < to.keys.last_key) {
+      ask_for<2>(row_of<S>(p.k, to.b, to.kv, to.keys.key), p.dim);
+      ask_for<2>(row_of<S>(p.v, to.b, to.kv, to.keys.key), p.dim_v);
+      ++to.keys.key;
     }
   }
 
@@ -118,7 +116,7 @@ struct TilesForward {
 
   // scores[j][lane] in units of log2, -inf outside the relation, and their maximum so far.
   template <bool Mapped>
-  void score(State& s, const Active<T>& active, const KeyRanges& ranges, Rows<T> k, int panel,
+  void score(State& s, Ahead& ahead, const Active<T>& active, const KeyRanges& ranges, Rows<T> k, int panel,
              const ReversedBias<T>& reversed, int64_t i0, int64_t j0, Vec<T> (&highest)[kColumns]) const {
     constexpr int N = kLanes<T>;
     for (int c = 0; c < kColumns; ++c) highest[c] = load(s.highest + panel * W + c * N);
@@ -132,7 +130,7 @@ struct TilesForward {
         with_rows(count, [&](auto rows) {
           score_keys<Mapped, rows(), 0, kColumns>(s, active, k, panel, reversed, i0, j0, j, highest);
         });
-        look_ahead(s.ahead);
+        look_ahead(ahead);
         j += count;
       }
       for (; j < last; j += N)
@@ -199,7 +197,7 @@ struct TilesForward {
   }
 
   template <Zeros zeros>
-  void accumulate(State& s, const KeyRanges& ranges, Rows<T> v, int panel, const Vec<T> (&shrink)[kColumns]) const {
+  void accumulate(State& s, Ahead& ahead, const KeyRanges& ranges, Rows<T> v, int panel, const Vec<T> (&shrink)[kColumns]) const {
     T* out = s.out + panel * p.dim_v * W;
     for (int64_t d = 0; d < p.dim_v; d += kRows) {
       with_rows(static_cast<int>(std::min<int64_t>(kRows, p.dim_v - d)), [&](auto rows) {
@@ -213,7 +211,7 @@ struct TilesForward {
         add_keys<zeros, T, R>(block, ranges, v, d, s.scores, W);
         store_block<T, R>(out + d * W, W, block);
       });
-      look_ahead(s.ahead);
+      look_ahead(ahead);
     }
   }
 
