@@ -25,7 +25,7 @@ class Budget:
     seconds: float
 
 
-FULL = Budget(least=3, most=31, seconds=1.5)
+FULL = Budget(least=5, most=31, seconds=1.5)
 WARM = 1.0
 """Seconds of a first call below which a contender has an unmeasured call before each turn: the one before it
 may have gone through a gigabyte, and leaves it no cache."""

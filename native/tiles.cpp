@@ -47,8 +47,10 @@ void backward(const Problem& p) {
     kernel.bias = reversed;
   }
   T* dbias = carve.take(dbiases);
+  std::fill_n(dbias, dbiases, T{0});  // a piece may have no rows
   if (p.dbias) kernel.dbias = dbias;
   kernel.touched = reinterpret_cast<uint8_t*>(carve.next);
+  std::fill_n(kernel.touched, blocks, uint8_t{0});
 
   std::vector<int64_t> row, left;
   for (int64_t n = 0; n < p.num_pieces; ++n) {

@@ -18,8 +18,8 @@ struct TilesBackward {
   const int64_t dim = padded<T>(p.dim), dim_v = padded<T>(p.dim_v);
   const T* bias = nullptr;     // reversed, per bias head
   T* shares = nullptr;         // per piece and key block: kTile rows of dk, then kTile rows of dv
-  uint8_t* touched = nullptr;  // per piece and key block
-  T* dbias = nullptr;          // per piece, reversed
+  uint8_t* touched = nullptr;  // per piece and key block, zero at first
+  T* dbias = nullptr;          // per piece, reversed, zero at first
 
   struct State {
     T *queries, *grads;            // transposed panels, for scores and for the products of gradients and values
@@ -60,10 +60,6 @@ struct TilesBackward {
     const TilePiece& task = p.pieces[n];
     State s = make_state();
     T* own_dbias = dbias ? dbias + n * bias_size() : nullptr;
-    if (first == task.first_row) {
-      if (own_dbias) std::fill_n(own_dbias, bias_size(), T{0});
-      std::fill_n(touched + task.offset, task.last_block - task.first_block, uint8_t{0});
-    }
     int64_t row = first;
     while (row < task.last_row && work(task, first, row) < wanted) block(s, task, row++, own_dbias);
     return row;
