@@ -164,12 +164,13 @@ def test_diagonals_pass_through_tiles_at_any_place(lookback: int, lookahead: int
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_pieces_of_work_without_any_queries_leave_nothing_behind(backend: ModuleType) -> None:
-    """When the first block of queries reads nearly all, work cut into equal pieces has pieces without queries."""
+    """Where the first block of queries reads nearly all, equal pieces of work are pieces without queries."""
     first_reads_all = np.zeros((1, 640, 700), bool)
     first_reads_all[:, :64] = True
     first_reads_all[:, 600] = True
     shape, index = (1, 1, 1, 640, 700, 16, 16), np.zeros((1, 1), np.int64)
-    for masks in (np.ones_like(first_reads_all), first_reads_all):  # the first leaves its numbers in kept memory
+    leaves_numbers_in_kept_memory = np.ones_like(first_reads_all)
+    for masks in (leaves_numbers_in_kept_memory, first_reads_all):
         compare(backend, shape, masks, index, torch.float32, 1e-4, bias_heads=1)
 
 
