@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -58,13 +59,13 @@ Problem make_problem(const Input& q, const Input& k, const Input& v, const Score
   const auto storage = storage_of(q.dtype());
   require(storage.has_value(), "q must be float32, float64, bfloat16 or float16");
   p.storage = *storage;
-  p.batch = static_cast<int64_t>(q.shape(0));
-  p.heads = static_cast<int64_t>(q.shape(1));
-  p.queries = static_cast<int64_t>(q.shape(2));
-  p.dim = static_cast<int64_t>(q.shape(3));
-  p.kv_heads = static_cast<int64_t>(k.shape(1));
-  p.keys = static_cast<int64_t>(k.shape(2));
-  p.dim_v = static_cast<int64_t>(v.shape(3));
+  p.batch = q.shape(0);
+  p.heads = q.shape(1);
+  p.queries = q.shape(2);
+  p.dim = q.shape(3);
+  p.kv_heads = k.shape(1);
+  p.keys = k.shape(2);
+  p.dim_v = v.shape(3);
   require(p.kv_heads >= 1 && p.heads % p.kv_heads == 0, "the heads of q must be a multiple of the heads of k");
   require(dropout >= 0 && dropout <= 1, "dropout must lie in [0, 1]");
   require(threads >= 1, "at least one thread is needed");
@@ -88,7 +89,7 @@ int64_t places(const Problem& p) { return p.per_edge ? p.edges : std::max<int64_
 void set_bias(Problem& p, const std::optional<Input>& bias) {
   require(bias || !p.per_edge, "a bias of edges is missing");
   if (!bias) return;
-  p.bias_heads = bias->ndim() == 2 ? static_cast<int64_t>(bias->shape(0)) : 0;
+  p.bias_heads = bias->ndim() == 2 ? bias->shape(0) : 0;
   require(p.bias_heads == 1 || p.bias_heads == p.heads,
           "bias: must have shape (heads or 1, queries + keys - 1), or (heads or 1, edges)");
   p.bias = accumulators(*bias, p, {p.bias_heads, places(p)}, "bias");
@@ -96,7 +97,7 @@ void set_bias(Problem& p, const std::optional<Input>& bias) {
 
 void set_vector(Problem& p, const std::optional<Input>& vector) {
   if (!vector) return;
-  p.vector_heads = vector->ndim() == 2 ? static_cast<int64_t>(vector->shape(0)) : 0;
+  p.vector_heads = vector->ndim() == 2 ? vector->shape(0) : 0;
   require(p.vector_heads == 1 || p.vector_heads == p.heads, "vector: must have shape (heads or 1, dim)");
   p.vector = accumulators(*vector, p, {p.vector_heads, p.dim}, "vector");
 }
@@ -210,14 +211,20 @@ void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input
   kernels().edges_forward(p);
 }
 
-// One query per head that reads the keys [start, stop): a step of decoding, for which no index is built.
-void run_forward(const Input& q, const Input& k, const Input& v, const Output& out, int64_t start, int64_t stop,
-                 double scale, int threads) {
-  Problem p = make_problem(q, k, v, {scale, 0, 0, 0}, 0, 0, threads);
+// One query per head that reads the keys [start, stop): a step of decoding, for which no index is built. Makes its
+// output too, for every call into Python is a part of such a step.
+nb::object run_forward(const Input& q, const Input& k, const Input& v, int64_t start, int64_t stop,
+                       std::optional<double> scale, int threads) {
+  require(q.maker(), "q: its maker has no exchange API");
+  Problem p = make_problem(q, k, v, {scale.value_or(0), 0, 0, 0}, 0, 0, threads);
   require(p.queries == 1, "q: one query was expected");
+  // Also of one feature: PyTorch keeps the sign of the imaginary part of a conjugate elsewhere, which its stride betrays.
+  require(q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1, "the last dimension must be contiguous");
   require(0 <= start && start <= stop && stop <= p.keys && stop <= INT32_MAX, "the keys read are not all there");
-  p.out = view(out, p, p.heads, p.queries, p.dim_v, "out");
-  if (empty(p)) return;
+  if (!scale) p.scale = 1 / std::sqrt(static_cast<double>(p.dim));
+  auto [out, data] = new_tensor(*q.maker(), q.dtype(), {p.batch, p.heads, 1, p.dim_v});
+  if (empty(p)) return out;
+  p.out = {data, p.heads * p.dim_v, p.dim_v, p.dim_v};
   std::vector<double> lse(static_cast<size_t>(p.batch * p.heads));  // room for either accumulator
   p.lse = lse.data();
   const int32_t which = 0, first = static_cast<int32_t>(start), last = static_cast<int32_t>(stop);
@@ -225,8 +232,11 @@ void run_forward(const Input& q, const Input& k, const Input& v, const Output& o
   p.which = &which;
   p.runs = {1, indptr, &first, &last, before};
   use_few_threads_for_little_work(p, static_cast<double>(p.batch * p.heads * (stop - start)));
-  nb::gil_scoped_release free;
-  kernels().edges_forward(p);
+  {
+    nb::gil_scoped_release free;
+    kernels().edges_forward(p);
+  }
+  return out;
 }
 
 void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, const Input& k, const Input& v,
@@ -316,7 +326,7 @@ NB_MODULE(_native, m) {
   m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
         "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "vector"_a.none() = nb::none());
-  m.def("run_forward", run_forward, "q"_a, "k"_a, "v"_a, "out"_a, "start"_a, "stop"_a, "scale"_a, "threads"_a);
+  m.def("run_forward", run_forward, "q"_a, "k"_a, "v"_a, "start"_a, "stop"_a, "scale"_a.none(), "threads"_a);
   m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,

@@ -24,11 +24,11 @@ TripleProblem make_problem(const Triples& triples, const Input (&x)[3], const In
   const auto storage = storage_of(q.dtype());
   require(storage.has_value(), "q must be float32, float64, bfloat16 or float16");
   p.storage = *storage;
-  p.batch = static_cast<int64_t>(q.shape(0));
-  p.heads = static_cast<int64_t>(q.shape(1));
-  p.n = static_cast<int64_t>(q.shape(2));
-  p.dim = static_cast<int64_t>(q.shape(3));
-  p.dim_v = static_cast<int64_t>(v1.shape(3));
+  p.batch = q.shape(0);
+  p.heads = q.shape(1);
+  p.n = q.shape(2);
+  p.dim = q.shape(3);
+  p.dim_v = v1.shape(3);
   require(threads >= 1, "at least one thread is needed");
   const char* names[] = {"q", "k1", "k2"};
   for (int place = 0; place < 3; ++place) p.x[place] = view(x[place], p, p.heads, p.n, p.dim, names[place]);

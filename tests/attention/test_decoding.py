@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erlangen.attention import attend, native
+from erlangen.attention import attend, native, packing
 from erlangen.attention.decoding import decode
 from erlangen.errors import ShapeError
 from erlangen.relations import Causal, Full, Global, Window
@@ -36,7 +36,15 @@ def test_it_equals_the_reference(relation, keys, dtype):
 
 @pytest.mark.parametrize(
     "why",
-    ["several queries", "several runs", "a gradient is wanted", "three dimensions", "autocast"],
+    [
+        "several queries",
+        "several runs",
+        "a gradient is wanted",
+        "three dimensions",
+        "autocast",
+        "strides",
+        "signs",
+    ],
 )
 def test_other_calls_are_left_to_the_general_way(why):
     q, k, v = tensors(6, dtype=torch.float32)
@@ -47,9 +55,16 @@ def test_other_calls_are_left_to_the_general_way(why):
         q.requires_grad_()
     if why == "three dimensions":
         q, k, v = q[0], k[0], v[0]
+    if why == "strides":
+        k = k.mT.contiguous().mT
+    if why == "signs":
+        q, k = (torch.complex(x, x)[..., :1].conj().imag for x in (q, k))
+        assert q.is_neg()
     with torch.autocast("cpu", enabled=why == "autocast"):
         assert decode(q, k, v, relation, None) is None
-        assert attend(q, k, v, relation).shape == (*q.shape[:-1], 3)
+        out = attend(q, k, v, relation)
+        expected = attend(q, k, v, relation, backend="reference")
+    torch.testing.assert_close(out.float(), expected, atol=2e-2 if why == "autocast" else 1e-5, rtol=1e-5)
 
 
 def test_tensors_that_do_not_fit_are_refused_in_words():
@@ -66,3 +81,21 @@ def test_masked_keys_are_not_read():
     k[:, :, :3] = torch.nan
     v[:, :, :3] = torch.nan
     assert attend(q, k, v, Window(lookback=2)).isfinite().all()
+
+
+def test_the_maker_of_the_tensors_makes_the_output():
+    q, k, v = tensors(6)
+    run_forward = packing.native.run_forward
+    with torch.inference_mode():
+        out = run_forward(q, k, v, 0, 6, None, 1)
+    assert type(out) is torch.Tensor
+    assert out.is_contiguous()
+    assert out.is_inference()
+    torch.testing.assert_close(out, attend(q, k, v, Full(), backend="reference"))
+    with pytest.raises(ValueError, match="no exchange API"):  # as older PyTorch
+        run_forward(*(x.numpy() for x in (q, k, v)), 0, 6, None, 1)
+    with pytest.raises(ValueError, match="keys read are not all there"):
+        run_forward(q, k, v, 0, 7, None, 1)
+    for wrong in (q.to("meta"), "q", None):
+        with pytest.raises(TypeError):
+            run_forward(wrong, k, v, 0, 6, None, 1)

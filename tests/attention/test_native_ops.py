@@ -266,8 +266,27 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             run(index, **(good | change))
+    for wrong in (q.to("meta"), q.to_sparse(), "q", None):
+        with pytest.raises(TypeError):
+            run(index, **(good | {"q": wrong}))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensors_of_makers_without_an_exchange_api(backend: ModuleType) -> None:
+    bound = bind(20, 30)
+    index = packing.packed(number(backend, bound)).forward
+    run = getattr(packing.native, f"{'tiles' if backend is tiles else 'edges'}_forward")
+    q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 30, 2, 8).transpose(1, 2)
+    out, lse = torch.empty(2, 4, 20, 8), torch.empty(2, 4, 20)
+    out_np, lse_np = out.numpy().copy(), lse.numpy().copy()
+    run(index, q, k, v, None, out, lse, 0.3, 0.0, 0, 1)
+    arrays = [x.numpy() for x in (q, k, v)]
+    run(index, *arrays, None, out_np, lse_np, 0.3, 0.0, 0, 1)
+    np.testing.assert_array_equal(out_np, out.numpy())
+    np.testing.assert_array_equal(lse_np, lse.numpy())
+    out_np.flags.writeable = False
     with pytest.raises(TypeError):
-        run(index, **(good | {"q": q.to("meta")}))
+        run(index, *arrays, None, out_np, lse_np, 0.3, 0.0, 0, 1)
 
 
 def test_survives_a_fork_and_several_callers_at_once() -> None:

@@ -61,11 +61,12 @@ def attend(
              [0.5000],
              [1.0000]]])
     """
-    reads, weighted = support(Full() if relation is None else relation)
+    relation = Full() if relation is None else relation
     if backend is None and kernel is None and not (dropout or return_weights or return_lse):
-        step = decode(q, k, v, reads, scale) if weighted is None else None
+        step = decode(q, k, v, relation, scale)
         if step is not None:
             return step
+    reads, weighted = support(relation)
     check(q, k, v, reads)
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.dlpack import from_dlpack, to_dlpack  # pyright: ignore[reportPrivateImportUsage]
+from torch.compiler import is_compiling
+from torch.utils.dlpack import from_dlpack
 
 from erlangen.attention import packing
 from erlangen.errors import BackendError, ShapeError
@@ -33,6 +34,9 @@ _ARGUMENTS = (
 )
 
 _PLAIN = {Tensor, torch.nn.Parameter}
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transform: Any = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 
 _library = torch.library.Library("erlangen", "DEF")
 
@@ -74,15 +78,12 @@ def _empty(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """x without its graph, its last dimension contiguous."""
+    """x without its graph, its last dimension contiguous, its signs in memory (not so in `z.conj().imag`)."""
     if x.requires_grad:
         x = x.detach()
+    if x.is_neg():
+        x = x.resolve_neg()
     return x if x.stride(-1) == 1 or x.size(-1) <= 1 else x.contiguous()
-
-
-def _capsules(*tensors: Tensor | None) -> list[Any]:
-    """The tensors by DLPack: the capsules nanobind would ask each tensor for, at a fifth of the time."""
-    return [None if x is None else to_dlpack(x) for x in tensors]
 
 
 LITTLE = 1 << 20
@@ -120,10 +121,10 @@ def _unwatched(*tensors: Tensor) -> bool:
     An operator written in Python costs tens of microseconds per call, as much as a whole decoding step.
     """
     return (
-        not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._len_torch_function_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
+        not is_compiling()
+        and _dispatch_modes() == 0
+        and _function_modes() == 0
+        and _transform() is None
         and _PLAIN.issuperset(map(type, tensors))
     )
 
@@ -146,7 +147,7 @@ def _define(name: str) -> tuple[Any, Any]:
     def scores(vector, per_edge, map, a, b, *backward):
         """What both passes say of scores, after everything else."""
         if name == "edges":
-            return map, a, b, per_edge, *_capsules(*backward[:1], vector, *backward[1:])
+            return map, a, b, per_edge, *backward[:1], vector, *backward[1:]
         if vector is not None or per_edge:
             raise BackendError(f"erlangen::{name} takes neither a vector nor a bias of edges")
         return map, a, b
@@ -158,7 +159,7 @@ def _define(name: str) -> tuple[Any, Any]:
         out, lse = _outputs(q, v)
         run_forward(
             index.forward,
-            *_capsules(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse),
+            *(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse),
             *(scale, dropout, _number(seed), _threads(q, index)),
             *(scores(_whole(vector), per_edge, map, a, b) if vector is not None or per_edge or map else ()),
         )
@@ -183,8 +184,8 @@ def _define(name: str) -> tuple[Any, Any]:
             transposed = bias.index_select(1, typing.cast(packing.PackedRuns, index).order())
         run_backward(
             *index.backward(),
-            *_capsules(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(lse)),
-            *_capsules(dq, dk, dv, None if bias is None else dbias),
+            *(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(lse)),
+            *(dq, dk, dv, None if bias is None else dbias),
             *(scale, dropout, _number(seed), _threads(q, index)),
             *scores(vector, per_edge, map, a, b, transposed, None if vector is None else dvector),
         )

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import packing
-from erlangen.attention.native import LITTLE, _accumulator, _capsules, _like, _rows
+from erlangen.attention.native import LITTLE, _accumulator, _like, _rows
 from erlangen.errors import BackendError
 from erlangen.relations import Triples
 
@@ -87,7 +87,7 @@ def _forward(q, k1, k2, v1, v2, number, scale):
     packed: Any = packing.packed(number)
     out, lse = _fake_forward(q, k1, k2, v1, v2, number, scale)
     inputs = [_rows(x) for x in (q, k1, k2, v1, v2)]
-    _run_forward(packed.native, *_capsules(*inputs, out, lse), scale, _threads(q, packed))
+    _run_forward(packed.native, *inputs, out, lse, scale, _threads(q, packed))
     return out, lse
 
 
@@ -99,9 +99,7 @@ def _backward(grad, out, lse, q, k1, k2, v1, v2, number, scale):
     packed: Any = packing.packed(number)
     gradients = _fake_backward(grad, out, lse, q, k1, k2, v1, v2, number, scale)
     inputs = [_rows(x) for x in (q, k1, k2, v1, v2, grad, out)]
-    _run_backward(
-        packed.native, *_capsules(*inputs, lse.detach().contiguous(), *gradients), scale, _threads(q, packed)
-    )
+    _run_backward(packed.native, *inputs, lse.detach().contiguous(), *gradients, scale, _threads(q, packed))
     return gradients
 
 
