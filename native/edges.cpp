@@ -2,6 +2,7 @@
 #include "bias.h"
 #include "edges_kernels.h"
 #include "kernels.h"
+#include "nearby.h"
 
 namespace erlangen::ERLANGEN_ISA {
 namespace {
@@ -48,12 +49,16 @@ int64_t size_of_parameters(const Edges<S, Plain>& kernel, const Problem& p) {
 template <class S, bool Plain>
 void forward(const Problem& p) {
   using T = Accumulator<S>;
-  Edges<S, Plain> kernel{p};
+  const bool copied = copies_pay<S>(p, p.k, p.runs, p.kv_heads, p.keys);
+  const Copies<S> copies(p, copied ? p.kv_heads * p.keys : 0);
+  Problem near = p;
+  if (copied) copies.bring_together(near.k, near.v, p.kv_heads, p.keys);
+  Edges<S, Plain> kernel{near};
   if (p.bias || p.vector) {
     Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size_of_parameters(kernel, p)))};
     set_parameters(kernel, p, carve);
   }
-  for_rows(p, p.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
+  for_rows(p, near.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
 }
 
 // dq, with the sums over rows that are a bias's or a vector's derivative: each piece of the work has its own. The
@@ -92,7 +97,12 @@ void backward_with_sums(const Edges<S, Plain>& kernel, const Problem& p, T* sums
 template <class S, bool Plain>
 void backward(const Problem& p) {
   using T = Accumulator<S>;
-  Edges<S, Plain> kernel{p};
+  const bool copied_keys = copies_pay<S>(p, p.k, p.runs, p.kv_heads, p.keys);
+  const bool copied_queries = copies_pay<S>(p, p.q, p.runs_t, p.heads, p.queries);
+  const Copies<S> copies(p, std::max(copied_keys ? p.kv_heads * p.keys : 0, copied_queries ? p.heads * p.queries : 0));
+  Problem near = p;
+  Edges<S, Plain> kernel{near};
+  kernel.statistics_together = !copied_queries && p.q.together(p.heads);
   const int64_t all_heads = p.batch * p.heads, all_rows = all_heads * p.queries;
   const bool summed = p.dbias || p.dvector;
   const int64_t groups = !p.per_edge ? all_heads : p.bias_heads == 1 ? 1 : p.heads;
@@ -103,12 +113,15 @@ void backward(const Problem& p) {
   Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size))};
   kernel.statistics = reinterpret_cast<typename Edges<S, Plain>::Statistic*>(carve.take(2 * all_rows));
   set_parameters(kernel, p, carve);
+  if (copied_keys) copies.bring_together(near.k, near.v, p.kv_heads, p.keys);
   if (summed)
     backward_with_sums(kernel, p, carve.take(sums), per_group);
   else
-    for_rows(p, p.k, p.heads, p.queries,
+    for_rows(p, near.k, p.heads, p.queries,
              [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr, nullptr); });
-  for_rows(p, p.q, p.kv_heads, p.keys,
+  near = p;  // now keys are visited one by one, and queries gathered
+  if (copied_queries) copies.bring_together(near.q, near.grad, p.heads, p.queries);
+  for_rows(p, near.q, p.kv_heads, p.keys,
            [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
 }
 

@@ -22,13 +22,14 @@ struct Edges {
   struct Statistic {
     T lse2, delta;  // the logarithm of its sum in units of log2, +inf on an empty row; grad . out
   };
-  Statistic* statistics = nullptr;  // in the order of q in memory; backward only
+  Statistic* statistics = nullptr;    // backward only
+  bool statistics_together = false;  // those of the heads of a query, as their rows are
 
   int64_t flat(int64_t b, int64_t h, int64_t i) const { return (b * p.heads + h) * p.queries + i; }
 
-  int64_t statistic_step() const { return p.q.together(p.heads) ? p.heads : 1; }
+  int64_t statistic_step() const { return statistics_together ? p.heads : 1; }
   Statistic* statistics_of(int64_t b, int64_t h) const {
-    return statistics + b * p.heads * p.queries + h * (p.q.together(p.heads) ? 1 : p.queries);
+    return statistics + b * p.heads * p.queries + h * (statistics_together ? 1 : p.queries);
   }
 
   ReversedBias<T> bias_of(int64_t h) const {

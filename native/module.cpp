@@ -13,6 +13,7 @@
 
 #include "arrays.h"
 #include "dispatch.h"
+#include "gathered.h"
 #include "index.h"
 #include "kept.h"
 #include "module_triples.h"
@@ -332,6 +333,8 @@ NB_MODULE(_native, m) {
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "bias_t"_a.none() = nb::none(), "vector"_a.none() = nb::none(), "dvector"_a.none() = nb::none());
   m.attr("LARGE") = kLarge;
+  m.attr("OFTEN_GATHERED") = kOftenGathered;
+  m.attr("MUCH_GATHERED") = kMuchGathered;
   m.def("large_memory", large_memory, "bytes"_a, "A DLPack capsule of that many bytes, which are used again when freed.");
   m.def("release_kept_memory", release_kept_memory, "Give memory that is kept for later results back to the system.");
   m.def("instruction_sets", instruction_sets, "The instruction sets this machine can run, the best first.");

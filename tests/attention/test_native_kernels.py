@@ -192,6 +192,34 @@ def test_strided_inputs_give_the_same_numbers(backend: ModuleType) -> None:
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("kv_heads", "dims", "dtype"),
+    [(4, (64, 32), torch.float32), (2, (63, 35), torch.float32), (4, (128, 72), torch.bfloat16)],
+)
+def test_rows_gathered_from_copies_give_the_same_numbers(
+    kv_heads: int, dims: tuple[int, int], dtype: torch.dtype, bias: bool
+) -> None:
+    n, heads, native = 3000, 4, packing.native
+    mask = np.random.default_rng(0).random((n, n)) < 0.02
+    mask[0] = mask[:, 5] = False
+    bound = bind(mask[None])
+    assert mask.sum() * heads * sum(dims) * dtype.itemsize >= native.MUCH_GATHERED
+    assert mask.sum() >= native.OFTEN_GATHERED * n
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(heads, dims[0]), (kv_heads, dims[0]), (kv_heads, dims[1]), (heads, dims[1])]
+    together = [torch.randn(2, n, *shape, generator=generator).to(dtype).transpose(1, 2) for shape in shapes]
+    places = torch.randn(heads, 2 * n - 1, generator=generator) if bias else None
+    results = []
+    for tensors in (together, [x.contiguous() for x in together]):
+        q, k, v = (x.detach().requires_grad_() for x in tensors[:3])
+        out, lse = attend(edges, q, k, v, bound, scale=SCALE, bias=places)
+        results.append((out, lse, *torch.autograd.grad(out, (q, k, v), tensors[3])))
+    for copied, direct in zip(*results, strict=True):
+        assert torch.equal(copied, direct)
+    assert results[0][0].isfinite().all()
+
+
 # Eight heads of whole vectors have their sums of dk and dv in the results themselves, others in shares.
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 2, 24), (8, 8, 32)])
 @pytest.mark.parametrize("backend", BACKENDS)
