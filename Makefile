@@ -30,9 +30,9 @@ sanitize: $(STAMP)
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
 	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py tests/attention/test_native_scores.py tests/attention/test_triples.py \
-	tests/attention/test_kept_memory.py
+	tests/attention/test_kept_memory.py tests/attention/test_decoding.py
 
-# Times attention against its peers on this machine, about half an hour; then writes the results into the docs.
+# Times attention against its peers on this machine, about three quarters of an hour; then writes the results into the docs.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks; status=$$?; $(BIN)/python -m benchmarks --write-docs && exit $$status
 

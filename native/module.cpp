@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "arrays.h"
 #include "dispatch.h"
@@ -212,20 +213,25 @@ void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input
   kernels().edges_forward(p);
 }
 
-// One query per head that reads the keys [start, stop): a step of decoding, for which no index is built. Makes its
-// output too, for every call into Python is a part of such a step.
+// One query per head that reads the keys [start, stop): a step of decoding, for which no index is built. Where no output
+// is given it makes one, for every call into Python is a part of such a step; otherwise it returns None.
 nb::object run_forward(const Input& q, const Input& k, const Input& v, int64_t start, int64_t stop,
-                       std::optional<double> scale, int threads) {
-  require(q.maker(), "q: its maker has no exchange API");
+                       std::optional<double> scale, int threads, const std::optional<Output>& given) {
+  require(given || q.maker(), "q: its maker has no exchange API, and out is not given");
   Problem p = make_problem(q, k, v, {scale.value_or(0), 0, 0, 0}, 0, 0, threads);
   require(p.queries == 1, "q: one query was expected");
   // Also of one feature: PyTorch keeps the sign of the imaginary part of a conjugate elsewhere, which its stride betrays.
   require(q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1, "the last dimension must be contiguous");
   require(0 <= start && start <= stop && stop <= p.keys && stop <= INT32_MAX, "the keys read are not all there");
   if (!scale) p.scale = 1 / std::sqrt(static_cast<double>(p.dim));
-  auto [out, data] = new_tensor(*q.maker(), q.dtype(), {p.batch, p.heads, 1, p.dim_v});
+  nb::object out = nb::none();
+  if (given) {
+    p.out = view(*given, p, p.heads, p.queries, p.dim_v, "out");
+  } else {
+    std::tie(out, p.out.data) = new_tensor(*q.maker(), q.dtype(), {p.batch, p.heads, 1, p.dim_v});
+    p.out = {p.out.data, p.heads * p.dim_v, p.dim_v, p.dim_v};
+  }
   if (empty(p)) return out;
-  p.out = {data, p.heads * p.dim_v, p.dim_v, p.dim_v};
   std::vector<double> lse(static_cast<size_t>(p.batch * p.heads));  // room for either accumulator
   p.lse = lse.data();
   const int32_t which = 0, first = static_cast<int32_t>(start), last = static_cast<int32_t>(stop);
@@ -327,7 +333,8 @@ NB_MODULE(_native, m) {
   m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
         "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "vector"_a.none() = nb::none());
-  m.def("run_forward", run_forward, "q"_a, "k"_a, "v"_a, "start"_a, "stop"_a, "scale"_a.none(), "threads"_a);
+  m.def("run_forward", run_forward, "q"_a, "k"_a, "v"_a, "start"_a, "stop"_a, "scale"_a.none(), "threads"_a,
+        "out"_a.none() = nb::none());
   m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
         "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,

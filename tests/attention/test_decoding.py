@@ -1,11 +1,12 @@
 """A step of decoding takes a way of its own; it must give what the general way gives."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erlangen.attention import attend, native, packing
+from erlangen.attention import attend, decoding, native, packing
 from erlangen.attention.decoding import decode
 from erlangen.errors import ShapeError
 from erlangen.relations import Causal, Full, Global, Window
@@ -92,10 +93,23 @@ def test_the_maker_of_the_tensors_makes_the_output():
     assert out.is_contiguous()
     assert out.is_inference()
     torch.testing.assert_close(out, attend(q, k, v, Full(), backend="reference"))
-    with pytest.raises(ValueError, match="no exchange API"):  # as older PyTorch
+    with pytest.raises(ValueError, match="no exchange API"):
         run_forward(*(x.numpy() for x in (q, k, v)), 0, 6, None, 1)
     with pytest.raises(ValueError, match="keys read are not all there"):
         run_forward(q, k, v, 0, 7, None, 1)
     for wrong in (q.to("meta"), "q", None):
         with pytest.raises(TypeError):
             run_forward(wrong, k, v, 0, 6, None, 1)
+
+
+def test_an_older_torch_makes_the_output_before_the_call(monkeypatch):
+    q, k, v = tensors(6)
+    expected = decode(q, k, v, Window(3), None)
+    monkeypatch.setattr(decoding, "MAKES_TENSORS", False)
+    out = decode(q, k, v, Window(3), None)
+    assert torch.equal(out, expected)
+    given = np.empty((2, 4, 1, 3))
+    assert packing.native.run_forward(*(x.numpy() for x in (q, k, v)), 2, 6, None, 1, given) is None
+    assert np.array_equal(given, expected.numpy())
+    with pytest.raises(ValueError, match="out: unexpected shape"):
+        packing.native.run_forward(q, k, v, 2, 6, None, 1, torch.empty(2, 4, 1, 4, dtype=q.dtype))

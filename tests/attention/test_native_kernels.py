@@ -209,12 +209,13 @@ def test_rows_gathered_from_copies_give_the_same_numbers(
     generator = torch.Generator().manual_seed(0)
     shapes = [(heads, dims[0]), (kv_heads, dims[0]), (kv_heads, dims[1]), (heads, dims[1])]
     together = [torch.randn(2, n, *shape, generator=generator).to(dtype).transpose(1, 2) for shape in shapes]
-    places = torch.randn(heads, 2 * n - 1, generator=generator) if bias else None
+    places = torch.randn(heads, 2 * n - 1, generator=generator, requires_grad=True) if bias else None
     results = []
     for tensors in (together, [x.contiguous() for x in together]):
         q, k, v = (x.detach().requires_grad_() for x in tensors[:3])
         out, lse = attend(edges, q, k, v, bound, scale=SCALE, bias=places)
-        results.append((out, lse, *torch.autograd.grad(out, (q, k, v), tensors[3])))
+        leaves = (q, k, v) if places is None else (q, k, v, places)
+        results.append((out, lse, *torch.autograd.grad(out, leaves, tensors[3])))
     for copied, direct in zip(*results, strict=True):
         assert torch.equal(copied, direct)
     assert results[0][0].isfinite().all()

@@ -11,6 +11,8 @@ from erlangen.attention import native, packing
 from erlangen.relations import Relation
 
 run_forward = getattr(packing.native, "run_forward", None)
+MAKES_TENSORS = hasattr(Tensor, "__dlpack_c_exchange_api__")
+"""Whether this PyTorch makes tensors for the extension; an older one makes the output before the call."""
 
 
 def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) -> Tensor | None:
@@ -28,7 +30,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) 
     True
     """
     # Every line is a part of each step: what fails most often is asked first, the rest by the kernel.
-    if q.dim() != 4 or q.size(2) != 1 or k.dim() != 4:
+    if q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or not q.is_cpu:
         return None
     if run_forward is None or not isinstance(relation, Relation):
         return None
@@ -40,7 +42,9 @@ def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) 
     run = relation.run(keys - 1, keys)
     if run is None:
         return None
+    out = None if MAKES_TENSORS else q.new_empty((*q.shape[:3], v.size(-1)))
     try:
-        return run_forward(q, k, v, run.start, run.stop, scale, torch.get_num_threads())
+        made = run_forward(q, k, v, run.start, run.stop, scale, torch.get_num_threads(), out)
+        return made if out is None else out
     except (ValueError, TypeError):
         return None  # tensors that do not fit: the general way takes them, or says in words what is wrong
