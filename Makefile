@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test lint bench sanitize museum clean
+.PHONY: demo test test-long lint bench sanitize museum clean
 
 $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -21,6 +21,11 @@ lint: $(STAMP)
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+# The long checks of audits: 2,000 random models with one fault or none, and all ordinary models.
+test-long: $(STAMP)
+	ERLANGEN_RANDOM_MODELS=2000 ERLANGEN_ALL_ORDINARY=1 OMP_NUM_THREADS=1 \
+	$(BIN)/pytest --numprocesses auto tests/audit/test_random_models.py tests/audit/test_ordinary.py
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with a build of their own.
 sanitize: $(STAMP)

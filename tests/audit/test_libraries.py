@@ -12,9 +12,10 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import erlangen as er
 from audit_models import stack, vectors
-from erlangen.audit import Inputs, audit, flow
+from erlangen.audit import AtMost, Inputs, audit, flow
 from erlangen.audit.witnesses.flow import suffix_flow
 from erlangen.errors import DataError
+from erlangen.relations import Neighborhoods
 
 CAUSAL = nn.Transformer.generate_square_subsequent_mask(6)
 
@@ -149,7 +150,8 @@ def test_a_model_that_cannot_be_observed_is_undecided():
             return x
 
     report = audit(Refuses(), vectors(5), er.Causal(), variants=False)
-    assert report.verdict == "undecided"
+    assert report.verdict == "violated"  # the flow alone decides it: rows read themselves only
+    assert not report.counterexamples[0].extra
     assert "not while watched" in report.coverage.unexplained[0].reason
     assert report.flow is not None
     assert report.flow.relation == er.Identity()
@@ -207,7 +209,9 @@ def test_a_causal_convolution_and_a_mixer():
         def forward(self, x):
             return x + self.mix(x.transpose(1, 2)).transpose(1, 2)
 
-    conv = audit(Conv(), vectors(6), er.Causal())
+    assert audit(Conv(), vectors(6), AtMost(er.Causal())).verdict == "holds"
+    assert audit(Conv(), vectors(6), er.Causal()).verdict == "violated"  # a window is not all of the past
+    conv = audit(Conv(), vectors(6), er.Window(lookback=2))
     assert conv.verdict == "holds"
     assert conv.flow is not None
     assert conv.flow.relation == er.Window(lookback=2)
@@ -312,14 +316,16 @@ def test_windows_of_an_image_are_said_to_be_chunks():
     assert any("that of a chunk" in text for text in report.warnings)
 
 
-def test_samples_of_sound_have_no_positions():
+def test_samples_of_sound_are_positions():
     class Hears(nn.Module):
         def forward(self, input_values):
             return input_values.unfold(1, 4, 4)
 
     report = audit(Hears(), {"input_values": torch.zeros(2, 16)})
-    assert report.flow is None
-    assert any("no input with positions" in text for text in report.warnings)
+    assert report.flow is not None
+    assert report.flow.flow.relations[0] == Neighborhoods.from_dense(
+        np.kron(np.eye(4, dtype=bool), np.ones((1, 4), bool))
+    )
 
 
 def test_a_pooled_output_has_one_row():

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import erlangen as er
 from audit_models import Stack, stack, vectors
-from erlangen.audit import audit
+from erlangen.audit import AtMost, audit
 from erlangen.audit.measure import observe
 from erlangen.audit.report import VERDICTS
 from erlangen.audit.state import RandomState
@@ -27,7 +27,12 @@ def test_the_package_is_callable():
 def test_json_has_exactly_the_promised_keys():
     report = audit(stack([[er.Causal(), er.Full()]], N), vectors(N), er.Causal())
     data = json.loads(report.dumps())
-    assert list(data) == ["model", "verdict", "coverage", "calls", "flow", "warnings"]
+    assert list(data) == [
+        "model", "verdict", "coverage", "calls", "flow", "warnings", "findings", "obligations", "tried",
+        "not_tried",
+    ]  # fmt: skip
+    assert data["findings"][0]["edge"] == "extra"
+    assert {one["state"] for one in data["obligations"]} == {"held", "broken"}
     assert data["coverage"] == {"calls": 1, "explained": 1, "unexplained": 0}
     (call,) = data["calls"]
     assert list(call) == [
@@ -65,6 +70,11 @@ def test_expectations_by_pattern_and_by_function():
     patterns = {"layers.0.*": er.Causal(), "layers.1.*": er.Window(2)}
     report = audit(model, vectors(N), patterns, flow=False, variants=False)
     assert report.verdict == "holds"
+    assert report.not_judged == ["layers.2.attention"]
+    assert "nothing was expected of layers.2.attention" in str(report).splitlines()[0]
+    whole = audit(model, vectors(N), {**patterns, "*": AtMost(er.Full())}, flow=False, variants=False)
+    assert whole.verdict == "holds"
+    assert whole.not_judged == []
     assert [call.expected for call in report.calls] == [er.Causal(), er.Window(2), None]
 
     asked = []
@@ -117,11 +127,13 @@ def test_half_precision():
     assert report.verdict == "holds"
 
 
-def test_a_softmax_nobody_explained_leaves_the_question_open():
+def test_where_a_softmax_was_not_explained_the_flow_decides():
     class Odd(torch.nn.Module):
         def forward(self, x):
             return torch.softmax(torch.cdist(x, x).sort(-1).values, -1).cumsum(-1) @ x
 
     report = audit(Odd(), vectors(N), er.Full())
     assert report.coverage.explained == 0
-    assert report.verdict == "undecided"
+    assert report.verdict == "holds"
+    assert audit(Odd(), vectors(N), er.Full(), flow=False).verdict == "undecided"
+    assert audit(Odd(), vectors(N), er.Causal()).verdict == "violated"

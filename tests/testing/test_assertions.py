@@ -44,8 +44,10 @@ def test_nothing_is_inferred_from_silence():
                 raise RuntimeError("not while watched")
             return x
 
-    with pytest.raises(AssertionError, match="too little of the model was seen"):
+    with pytest.raises(AssertionError, match=r"missing edge \(0, 1\)"):
         assert_relation(Hidden(), vectors(N), er.Full())
+    with pytest.raises(AssertionError, match="no attention call was seen"):
+        assert_relation(Hidden(), vectors(N), er.Full(), flow=False)
 
 
 @pytest.mark.parametrize("relation", [CAUSAL, er.Window(2), CAUSAL & er.Documents([3, 5])])

@@ -14,7 +14,8 @@ from erlangen.callable_module import make_callable
 if TYPE_CHECKING:
     from erlangen.audit.api import audit
     from erlangen.audit.comparison import Comparison, Difference, compare
-    from erlangen.audit.expect import Counterexample
+    from erlangen.audit.expect import AtMost
+    from erlangen.audit.findings import Counterexample, Finding
     from erlangen.audit.inputs import Inputs
     from erlangen.audit.report import Coverage, Report
     from erlangen.audit.witnesses.flow import Flow, flow
@@ -24,7 +25,9 @@ _LAZY = {
     "Comparison": "erlangen.audit.comparison",
     "Difference": "erlangen.audit.comparison",
     "compare": "erlangen.audit.comparison",
-    "Counterexample": "erlangen.audit.expect",
+    "Counterexample": "erlangen.audit.findings",
+    "AtMost": "erlangen.audit.expect",
+    "Finding": "erlangen.audit.findings",
     "Inputs": "erlangen.audit.inputs",
     "Coverage": "erlangen.audit.report",
     "Report": "erlangen.audit.report",
@@ -33,10 +36,12 @@ _LAZY = {
 }
 
 __all__ = [
+    "AtMost",
     "Comparison",
     "Counterexample",
     "Coverage",
     "Difference",
+    "Finding",
     "Flow",
     "Inputs",
     "Report",

@@ -1,28 +1,37 @@
-"""`audit`: run the witnesses on a model, reconcile them, and put everything back."""
+"""`audit`: feed a model in several ways, compare what it reads with what was meant, and put everything
+back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-import numpy as np
+import torch
 from torch import nn
 
+from erlangen.audit.compared import against_given
+from erlangen.audit.examine import Examination, Examiner
 from erlangen.audit.expect import Expectation, check_expectation
-from erlangen.audit.inputs import Content, Inputs, contents, real_positions, with_content
+from erlangen.audit.feedings import FEEDINGS, Feeding, Given
+from erlangen.audit.feedings.padded import unpadded
+from erlangen.audit.flows import FlowVerdict
+from erlangen.audit.inputs import Inputs
 from erlangen.audit.limits import limits
-from erlangen.audit.measure import Known, Measured, Pass, observe, unwrapped
+from erlangen.audit.measure import Measured, Pass, unwrapped
+from erlangen.audit.obligations import Ledger
 from erlangen.audit.outputs import output_tensors
-from erlangen.audit.report import Coverage, Report, Trial
-from erlangen.audit.state import RandomState, Snapshot, same_bits, untouched
+from erlangen.audit.reading import LABELS, Reading, measured, read
+from erlangen.audit.report import Coverage, Report
+from erlangen.audit.state import same_bits, untouched
 from erlangen.audit.streams import name_sources
-from erlangen.audit.trials import differences, training_flow, try_inputs, try_training
-from erlangen.audit.variants import variants as make_variants
-from erlangen.audit.verdict import CallVerdict, FlowVerdict, judge_call, judge_flow
-from erlangen.audit.witnesses.flow import flow as measure_flow
-from erlangen.errors import DataError, ParameterError
+from erlangen.audit.witnesses.flow import measure
+from erlangen.audit.witnesses.runs import Budget, Runner
+from erlangen.errors import DataError, ErlangenError, ParameterError
 
-Progress = Callable[[str], None]
+GIVEN_SHARE = 0.4
+"""The part of the budget that the given inputs may take; what is left is shared by the other feedings."""
 
 
 def audit(
@@ -32,20 +41,29 @@ def audit(
     *,
     flow: bool = True,
     variants: bool = True,
-    progress: Progress | None = None,
+    feedings: Sequence[str] | None = None,
+    positions: Sequence[int] | None = None,
+    budget: float = 120.0,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Which relation does each attention call of a model really compute, and is it what was meant?
 
     - `inputs`: a tensor, a tuple of arguments, a mapping of keyword arguments, an `Inputs`, or a list of
       several of these. The model is audited in eval mode, and once more in training mode.
-    - `expect`: one relation (of every self-attention call), a mapping from module-name patterns to
-      relations, or a callable from a call to a relation or None. Keys marked as padding are expected unread.
-    - `flow`: also measure the model as a black box, one run for each position.
-    - `variants`: also try shorter and padded inputs, another decoder length, and training mode.
+    - `expect`: one relation (of every self-attention call, and of what the outputs depend on), a mapping from
+      module-name patterns to relations, a callable from a call to a relation or None, or `AtMost(relation)`.
+      Keys marked as padding are expected unread.
+    - `flow`: also measure the model as a black box, one run for each position of each input.
+    - `variants`: also feed the model in other ways; `feedings` names them ("shorter", "padded", "training",
+      "other content", "alone", "with gradients", "autocast", "longer"), all by default.
+    - `positions`: the positions to change, all by default as far as the budget goes.
+    - `budget`: about how many seconds the audit may take. What did not fit is said, never passed over.
 
     Three witnesses: *declared* (the mask and flags that reached the call), *kernel* (the call run again with
-    zero queries and one-hot values) and *flow* (which outputs move when one position's content changes). The
-    model is left exactly as it was, and the report says whether that was checked to be so.
+    zero queries and one-hot values) and *flow* (which outputs move when one position's content changes). What
+    must be compared is written down as obligations, and the verdict is a fold over them: `violated` if one is
+    broken, `undecided` if one could not be compared, `holds` otherwise. The model is left exactly as it was,
+    and the report says whether that was checked to be so.
 
     >>> import torch
     >>> import erlangen as er
@@ -58,161 +76,293 @@ def audit(
     if not isinstance(model, nn.Module):
         raise ParameterError(f"audit takes a torch.nn.Module, got {type(model).__name__}")
     check_expectation(expect)
-    given = Inputs.several(inputs)
-    tell = progress or (lambda step: None)
+    chosen = _chosen(feedings, variants)
+    if positions is not None and (not list(positions) or min(positions) < 0):
+        raise ParameterError(f"positions= takes a list of positions from 0 on, got {list(positions)!r}")
+    if not budget > 0:
+        raise ParameterError(f"budget= is a number of seconds above 0, got {budget!r}")
+    given = [_own_labels(one) for one in Inputs.several(inputs)]
+    ledger = Ledger()
     with untouched(model) as snapshot:
         model.eval()
-        report = _audit(model, given, expect, flow, variants, tell, snapshot)
-    report.contradictions += snapshot.differences()
-    report.unchanged = report.unchanged and not snapshot.differences()
+        examiner = Examiner(
+            model, snapshot, expect, ledger, Budget(budget), flow,
+            None if positions is None else sorted({int(p) for p in positions}),
+            progress or (lambda step: None),
+        )  # fmt: skip
+        try:
+            report = _audit(examiner, given, chosen)
+        except ErlangenError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"{type(model).__name__} runs on these inputs, but the audit could not be finished: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    left = snapshot.differences()
+    for text in left:
+        ledger.open("given", "the model is left as it was", text)
+    report.contradictions += left
+    report.unchanged = report.unchanged and not left
+    report.settle(expect is not None)
     return report
 
 
-def _audit(
-    model: nn.Module,
-    given: list[Inputs],
-    expect: Expectation,
-    flow: bool,
-    variants: bool,
-    tell: Progress,
-    snapshot: Snapshot,
-) -> Report:
-    first, random = given[0], snapshot.random
-    found = contents(model, first)
-    batch = found[0].batch if found else 1
-    tell("declared and kernel witnesses")
-    before = _run(model, first, random)
-    known: Known = {}
-    base = observe(model, first, batch, random, known)
-    after = _run(model, first, random)
+def _chosen(feedings: Sequence[str] | None, variants: bool) -> list[str]:
+    if feedings is None:
+        return list(FEEDINGS) if variants else []
+    if isinstance(feedings, str):
+        raise ParameterError(f"feedings= takes a list of names, got the string {feedings!r}")
+    for name in feedings:
+        if name not in FEEDINGS:
+            raise ParameterError(f"feedings= knows {', '.join(map(repr, FEEDINGS))}; got {name!r}")
+    return [name for name in FEEDINGS if name in feedings]
+
+
+def _own_labels(inputs: Inputs) -> Inputs:
+    """Labels in a tensor of their own: given as the same tensor as the tokens they could not be told from
+    them."""
+    others = [value for name, value in inputs.kwargs.items() if name not in LABELS]
+    shared = {
+        name: value.clone()
+        for name, value in inputs.kwargs.items()
+        if name in LABELS
+        and isinstance(value, torch.Tensor)
+        and any(value is other for other in (*others, *inputs.args))
+    }
+    return replace(inputs, kwargs={**inputs.kwargs, **shared}) if shared else inputs
+
+
+def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report:
+    model, first, ledger = examiner.model, given[0], examiner.ledger
+    examiner.tell("declared and kernel witnesses")
+    runner = Runner(model, first, Reading([]), examiner.snapshot)
+    before = _first_run(model, runner)
+    reading = measured(model, first, read(model, first), runner.on)
+    maker = Given(model, first, reading, lambda inputs: _takes(runner, inputs))
+    feeding = Feeding("given", first, reading, alike=unpadded(maker))
+    base = examiner.observed(feeding)
+    after = runner.base()
     contradictions = [] if _same(before, after) else ["two runs of the model on the same inputs differ"]
     warnings = [] if _same(before, base.output) else [_other_path(model)]
+    warnings += reading.notes
+    data_dependent = _sources(examiner, feeding, base)
+    _leave_out_structure(reading, data_dependent)
+    examiner.base = base.calls
+    result = examiner.examine(feeding, GIVEN_SHARE, base)
+    main = _main_flow(result.flows)
+    if main is not None and _has_fast_path(model):
+        _fast_path(examiner, feeding, main)
 
-    changed = {
-        content.name: observe(
-            model, with_content(first, content, content.changed(range(content.length))), batch, random, known
-        )
-        for content in found
-    }
-    name_sources(base, changed)
-    real = {content.name: real_positions(model, first, content) for content in found}
-    calls = [judge_call(call, expect, real, "given") for call in base.calls]
-    data_dependent = {
-        name_: what
-        for content_name, other in changed.items()
-        for name_, what in _varying(base, other, f"on the content of {content_name}").items()
-    }
+    others = [Feeding(one.label, one, reading.of(model, one), thorough=True) for one in given[1:]]
+    for name in chosen:
+        try:
+            others += FEEDINGS[name](maker)
+        except Exception as error:  # a feeding that cannot be made is not tried, and said
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            warnings.append(f"{name}: not tried: {reason}")
+    trials: list[Examination] = []
+    for number, other in enumerate(others):
+        examiner.tell(f"{other.label}")
+        if other.label.startswith("longer") and examiner.budget.left < 0.2 * examiner.budget.seconds:
+            trials.append(Examination(other.label, skipped="no time left within the budget"))
+            continue
+        trial = examiner.examine(other, 1 / (len(others) - number))
+        against_given(model, trial, other.inputs, base)
+        trials.append(trial)
+        data_dependent |= trial.varying
 
-    trials: list[Trial] = []
-    for other in given[1:]:
-        tell(other.label)
-        trials.append(try_inputs(model, other, base, expect, random, batch, known))
-        data_dependent |= trials[-1].varying
-    if variants:
-        for other in make_variants(model, first):
-            tell(f"{other.label} inputs")
-            trials.append(try_inputs(model, other, base, expect, random, batch, known))
-        tell("training mode")
-        trials.append(try_training(model, first, base, expect, real, snapshot, batch, known))
-
-    flows = _flows(model, first, found, base, expect, real, tell, warnings) if flow else []
-    main = _main_flow(flows)
-    if variants and trials[-1].skipped is None:
-        for one in flows:
-            trials[-1].differences += training_flow(model, first, found, one.flow)
-    for verdict in calls:
-        contradictions += differences(verdict)
+    _patterns(examiner, [base, *(trial.seen for trial in trials if trial.seen is not None)])
+    contradictions += result.contradictions
     for trial in trials:
         contradictions += [f"{trial.label}: {text}" for text in trial.contradictions]
-    for one in flows:
+    for one in result.flows:
         contradictions += _flow_contradictions(one)
-        warnings += _flow_warnings(one)
-    padded = any(mask is not None and not mask.all() for mask in real.values()) or any(
-        trial.label == "padded" and trial.skipped is None for trial in trials
-    )
-    warnings += limits(model, calls, found, padded, flow)
-    warnings += [f"{trial.label}: not tried: {trial.skipped}" for trial in trials if trial.skipped]
-    examples = [call.counterexample for call in calls]
-    examples += [call.counterexample for trial in trials for call in trial.calls]
-    examples += [one.counterexample for one in flows]
-    # The same broken edge under other inputs or in training mode is the same fault.
-    broken = {(e.module, e.head, e.query, e.key, e.expected): e for e in reversed(examples) if e is not None}
-    violated = list(reversed(broken.values()))
+        warnings += [*_flow_warnings(one), *one.notes]
+    warnings += _limits(examiner, result, reading, trials, others)
+    warnings += examiner.notes
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
+    _nothing_compared(examiner, coverage, reading)
     return Report(
         type(unwrapped(model)).__name__,
-        _verdict(
-            expect,
-            bool(violated) or any(f.flow.batch_leak for f in flows),
-            contradictions,
-            coverage,
-            calls,
-            main,
-        ),
+        "undecided",
         coverage,
-        calls,
+        result.calls,
         main,
-        [one for one in flows if one is not main],
+        [
+            one
+            for one in result.flows
+            if main is not None and one is not main and one.flow.output == main.flow.output
+        ],
         trials,
-        violated,
         contradictions,
-        warnings,
+        list(dict.fromkeys(warnings)),
         data_dependent,
         _same(before, after),
+        ledger,
+        flows=result.flows,
+        tried=_tried(feeding, result, others, trials),
+        not_tried=_not_tried(examiner, trials, chosen, others),
+        not_judged=_not_judged(examiner, result),
     )
 
 
-def _verdict(
-    expect: Expectation,
-    violated: bool,
-    contradictions: list[str],
-    coverage: Coverage,
-    calls: list[CallVerdict],
-    flow: FlowVerdict | None,
-) -> str:
-    if expect is None:
-        return "contradictory" if contradictions else "measured"
-    if violated:
-        return "violated"
-    # Without a recognised call only the flow speaks, and a softmax nobody explained may have been attention.
-    by_flow = not calls and flow is not None and not coverage.other_softmaxes
-    tested = any(call.expected is not None for call in calls) or by_flow
-    return "undecided" if coverage.unexplained or not tested else "holds"
+def _first_run(model: nn.Module, runner: Runner) -> Any:
+    try:
+        return runner.base()
+    except Exception as error:
+        raise DataError(
+            f"{type(model).__name__} does not run on these inputs: {type(error).__name__}: {error}"
+        ) from error
 
 
-def _flows(
-    model: nn.Module,
-    inputs: Inputs,
-    found: list[Content],
-    base: Pass,
-    expect: Expectation,
-    real: dict[str, np.ndarray | None],
-    tell: Progress,
-    warnings: list[str],
-) -> list[FlowVerdict]:
-    verdicts = []
-    for content in found:
-        tell(f"flow from {content.name}: {content.length} positions")
+def _takes(runner: Runner, inputs: Inputs) -> bool:
+    try:
+        runner.on(inputs)
+    except Exception:
+        return False
+    return True
+
+
+def _sources(examiner: Examiner, feeding: Feeding, base: Pass) -> dict[str, str]:
+    """Find which inputs each call reads; what comes back are relations that vary with the content."""
+    contents = [*feeding.reading.contents, *feeding.reading.labels]  # labels may be a decoder's input
+    changed: dict[str, Pass] = {}
+    spots: dict[str, list[tuple[int, Pass]]] = {}
+    varying: dict[str, str] = {}
+    if not base.calls:
+        return varying
+    several = len(feeding.reading.sequences) > 1 or any(call.queries != call.keys for call in base.calls)
+    for content in contents:
         try:
-            measured = measure_flow(model, inputs, content)
-        except DataError as error:
-            warnings.append(f"the flow was not measured: {error}")
-            return []
-        verdict = judge_flow(measured, base.calls, found, expect, real, not base.unexplained)
-        if _has_fast_path(model):
-            watched = measure_flow(model, inputs, content, observed=True)
-            for b, (a, c) in enumerate(zip(measured.relations, watched.relations, strict=True)):
-                apart = verdict.meaningful(a ^ c, b).edges()
-                if len(apart) and verdict.fast_path is None:
-                    verdict.fast_path = b, int(apart[0, 0]), int(apart[0, 1])
-        verdicts.append(verdict)
-    return verdicts
+            changed[content.name] = examiner.observed(feeding, content, range(content.length))
+            if several and content.axis is not None and content.length > 2:
+                places = sorted({content.length // 3, 2 * content.length // 3})
+                spots[content.name] = [(p, examiner.observed(feeding, content, p)) for p in places]
+        except Exception:
+            continue  # the flow says why this content cannot be changed
+        for other in (changed[content.name], *(one for _, one in spots.get(content.name, []))):
+            varying |= _varying(base, other, f"on the content of {content.name}")
+    name_sources(base, changed, spots, contents)
+    return varying
+
+
+def _leave_out_structure(reading: Reading, varying: dict[str, str]) -> None:
+    """Inputs that decide who reads whom (document or segment ids) carry no content: leave them as they
+    are."""
+    for one in list(reading.contents[1:]):
+        if one.pool is not None and f"on the content of {one.name}" in varying.values():
+            reading.contents.remove(one)
+            reading.ignored[one.name] = "it decides which keys are read"
+            reading.notes.append(f"{one.name} decides which keys are read, and was left as it is")
+
+
+def _varying(base: Pass, other: Pass, what: str) -> dict[str, str]:
+    """Modules whose relation is another one although sizes and masks are the same."""
+
+    def sizes(call: Measured) -> tuple[Any, ...]:
+        return call.module, call.queries, call.keys, call.heads, call.batch
+
+    return {
+        call.module: what
+        for call, again in zip(base.calls, other.calls, strict=False)
+        if sizes(call) == sizes(again) and call.kernel != again.kernel
+    }
+
+
+def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
+    """A pattern that matches no call is open: a module was renamed, and nobody would notice."""
+    expect = examiner.expect
+    calls = [call for one in passes for call in one.calls]
+    if not isinstance(expect, Mapping):
+        return
+    for pattern in expect:
+        if pattern == "*" and not calls:
+            continue  # then it is about the whole model
+        used = any(
+            fnmatchcase(call.module, pattern)
+            and next(p for p in expect if fnmatchcase(call.module, p)) == pattern
+            for call in calls
+        )
+        if used:
+            examiner.ledger.held("given", f"the pattern {pattern!r} is used")
+        else:
+            examiner.ledger.open(
+                "given", f"the pattern {pattern!r}",
+                f"the pattern {pattern!r} matches no attention call; calls are {_names(calls)}",
+            )  # fmt: skip
+
+
+def _not_judged(examiner: Examiner, result: Examination) -> list[str]:
+    """Modules whose calls the expectation does not speak about; those of summaries are judged by the flow."""
+    silent = [call for call in result.calls if call.expected is None and call.kind != "derived"]
+    return [] if examiner.expect is None else list(dict.fromkeys(call.module or "(model)" for call in silent))
+
+
+def _names(calls: list[Measured]) -> str:
+    names = list(dict.fromkeys(call.module or "(model)" for call in calls))
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "none"
+
+
+def _nothing_compared(examiner: Examiner, coverage: Coverage, reading: Reading) -> None:
+    """An expectation that met neither a call nor a flow was not compared with anything."""
+    if examiner.expect is None:
+        return
+    spoken = [one for one in examiner.ledger if "edges" in one.what or one.what.startswith("call ")]
+    if not examiner.flow:
+        pass  # the user asked for the calls alone
+    elif not reading.sequences:
+        ignored = "".join(f"; {name}: {why}" for name, why in reading.ignored.items())
+        examiner.ledger.open(
+            "given", "the inputs", f"no input with positions was recognised: say content=[...]{ignored}"
+        )
+    else:
+        for name, why in reading.ignored.items():
+            if why.startswith("changing"):
+                examiner.ledger.open(
+                    "given", f"{name} -> outputs", f"{why}: say vary=... to change what belongs together"
+                )
+    if examiner.flow:
+        return
+    if not spoken:
+        examiner.ledger.open(
+            "given", "the expectation",
+            "no attention call was seen that the expectation is about, and no output was held against it",
+        )  # fmt: skip
+    elif not examiner.flow and (
+        coverage.unexplained or any(call.kind == "derived" for call in examiner.base)
+    ):
+        examiner.ledger.open(
+            "given", "the calls", "not every call could be explained: ask for the flow (flow=True)"
+        )
+
+
+# --------------------------------------------------------------------------------- the report
 
 
 def _main_flow(flows: list[FlowVerdict]) -> FlowVerdict | None:
-    """The flow of the sequence that the output belongs to: the last one of its own sequence, if any."""
-    square = [one for one in flows if one.square]
-    return square[-1] if square else flows[0] if flows else None
+    """The flow of the sequence that the first output belongs to, if any; otherwise the first flow."""
+    flows = [one for one in flows if one.role not in ("labels", "inner")]
+    own = [one for one in flows if one.square and one.flow.output == flows[0].flow.output]
+    return own[-1] if own else flows[0] if flows else None
+
+
+def _fast_path(examiner: Examiner, feeding: Feeding, verdict: FlowVerdict) -> None:
+    """Measure the flow under an idle observer as well: PyTorch then leaves its fast path."""
+    flow, content = verdict.flow, feeding.reading.content(verdict.flow.content)
+    if content is None or not flow.complete:
+        return
+    try:
+        flows = measure(examiner.runner(feeding, observed=True), content)
+    except DataError:
+        return
+    for watched in flows:
+        if watched.output != flow.output:
+            continue
+        for b, (a, c) in enumerate(zip(flow.relations, watched.relations, strict=True)):
+            apart = verdict.meaningful(a ^ c, b).edges()
+            if len(apart) and verdict.fast_path is None:
+                verdict.fast_path = b, int(apart[0, 0]), int(apart[0, 1])
 
 
 def _flow_contradictions(verdict: FlowVerdict) -> list[str]:
@@ -247,32 +397,59 @@ def _flow_warnings(verdict: FlowVerdict) -> list[str]:
     return found
 
 
-def _varying(base: Pass, other: Pass, what: str) -> dict[str, str]:
-    """Modules whose relation is another one although sizes and masks are the same."""
+def _limits(
+    examiner: Examiner,
+    result: Examination,
+    reading: Reading,
+    trials: list[Examination],
+    others: list[Feeding],
+) -> list[str]:
+    done = [one for one, trial in zip(others, trials, strict=True) if trial.skipped is None]
+    fed = [reading, *(one.reading for one in done)]
+    masks = [mask.real() for one in fed for mask in one.masks]
+    longest = max((content.length for one in fed for content in one.sequences), default=0)
+    found = limits(
+        examiner.model, result.calls, reading.sequences, any(not mask.all() for mask in masks), longest
+    )
+    if examiner.flow and not reading.sequences:
+        found.append("no input with positions was recognised: the flow was not measured")
+    return found
+
+
+def _tried(
+    given: Feeding, result: Examination, others: list[Feeding], trials: list[Examination]
+) -> dict[str, Any]:
+    """Lengths, batch sizes, modes, feedings and token range that were tried."""
+    done = [(given, result), *((f, t) for f, t in zip(others, trials, strict=True) if t.skipped is None)]
+    contents = [one for feeding, _ in done for one in feeding.reading.sequences]
+    tokens = [one.pool for one in contents if one.pool is not None]
+    sampled = {trial.label: trial.sampled for _, trial in done if trial.sampled is not None}
     return {
-        call.module: what
-        for call, again in zip(base.calls, other.calls, strict=False)
-        if _comparable(call, again) and call.kernel != again.kernel
+        "lengths": sorted({one.length for one in contents}),
+        "batch": sorted({feeding.reading.batch for feeding, _ in done}),
+        "modes": list(dict.fromkeys(feeding.mode.name for feeding, _ in done)),
+        "feedings": [trial.label for _, trial in done],
+        "tokens": [int(min(pool.min() for pool in tokens)), int(max(pool.max() for pool in tokens))]
+        if tokens
+        else None,
+        "sampled": {label: list(pair) for label, pair in sampled.items()},
     }
 
 
-def _comparable(a: Measured, b: Measured) -> bool:
-    return a.module == b.module and (a.queries, a.keys, a.heads, a.batch) == (
-        b.queries,
-        b.keys,
-        b.heads,
-        b.batch,
-    )
-
-
-def _run(model: nn.Module, inputs: Inputs, random: RandomState) -> Any:
-    random.set()
-    try:
-        return inputs.run(model)
-    except Exception as error:
-        raise DataError(
-            f"{type(model).__name__} does not run on these inputs: {type(error).__name__}: {error}"
-        ) from error
+def _not_tried(
+    examiner: Examiner, trials: list[Examination], chosen: list[str], others: list[Feeding]
+) -> dict[str, str]:
+    """Feedings that were not tried, each with its reason."""
+    found = {trial.label: trial.skipped for trial in trials if trial.skipped is not None}
+    made = {other.label.partition(" (")[0].replace(" left", "") for other in others}
+    for name in FEEDINGS:
+        if name not in chosen:
+            found[name] = "not asked for"
+        elif name not in made and name != "longer":
+            found[name] = "the model's inputs do not offer it"
+    if not examiner.flow:
+        found["flow"] = "not asked for"
+    return {name: reason for name, reason in found.items() if reason is not None}
 
 
 def _same(a: Any, b: Any) -> bool:

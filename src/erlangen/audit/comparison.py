@@ -1,28 +1,35 @@
-"""`compare`: do two models, backends or modes compute the same relations? If not, the edges that differ."""
+"""`compare`: do two models, backends, modes or ways of reading compute the same? If not, what differs."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.decoding import cached_sides
-from erlangen.audit.inputs import Inputs, contents, real_positions
+from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
+from erlangen.audit.decoding import Step, decoded, transformers_step
+from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.measure import Measured, observe
+from erlangen.audit.outputs import output_tensors
 from erlangen.audit.state import untouched
-from erlangen.audit.verdict import CallVerdict, judge_call
+from erlangen.audit.support import Support
+from erlangen.audit.weights import CLOSE, Weights
 from erlangen.audit.witnesses.flow import flow as measure_flow
-from erlangen.errors import ParameterError
+from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Neighborhoods
 
 BACKENDS = {"flex": "flex_attention"}
 """Short names of backends -> the names that transformers gives them."""
 MODES = {"eval": False, "train": True}
+Side = tuple[str, list[Measured]]
+FlowSide = tuple[str, dict[str, tuple[Neighborhoods, ...]]]
+Masks = dict[str, np.ndarray | None]
 
 
 @dataclass(frozen=True)
@@ -44,35 +51,74 @@ class Difference:
         other = self.sides[self.sides[0] == self.reader]
         return (
             f"{self.module or 'the model'}, item {self.item}{head}: edge ({self.query}, {self.key}) "
-            f"is read by {self.reader}, not by {other}; {self.edges} edges differ"
+            f"is read by {self.reader}, not by {other}; {self.edges} edge{'s' * (self.edges != 1)} "
+            f"differ{'s' * (self.edges == 1)}"
         )
 
 
 @dataclass(frozen=True)
+class WeightDifference:
+    """Where two sides read the same keys and weigh them otherwise."""
+
+    module: str
+    sides: tuple[str, str]
+    weights: tuple[Weights | None, Weights | None]
+
+    def __str__(self) -> str:
+        told = [
+            f"{side} adds {'no weights' if one is None else one}"
+            for side, one in zip(self.sides, self.weights, strict=True)
+        ]
+        return f"{self.module or 'the model'}: {', '.join(told)}"
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: true when all sides compute the same relations; its text shows what differs."""
+    """What `compare` found: true when all sides compute the same; its text shows what differs."""
 
     sides: tuple[str, ...]
     calls: int
     differences: tuple[Difference, ...]
     unmatched: tuple[str, ...]
     """What could not be compared: calls without a counterpart of the same shape, calls not explained."""
+    weights: tuple[WeightDifference, ...] = ()
+    outputs: tuple[OutputDifference, ...] = ()
+    """The largest difference of outputs of each side to the first, where outputs must agree."""
+    notes: tuple[str, ...] = ()
+    """How something was compared, where that is not call by call and head by head."""
 
     @property
     def same(self) -> bool:
-        """Whether every call was matched and every relation is the same."""
-        return not self.differences and not self.unmatched
+        """Whether everything was compared, and relations, weights and outputs are the same up to rounding."""
+        return (
+            not self.differences
+            and not self.unmatched
+            and not self.weights
+            and all(one.rounding for one in self.outputs)
+        )
 
     def __bool__(self) -> bool:
         return self.same
 
     def __str__(self) -> str:
-        head = f"{' / '.join(self.sides)}: {'the same relations' if self.same else 'not the same relations'}"
+        if self.differences:
+            said = "not the same relations"
+        elif self.unmatched:
+            said = "not all could be compared"
+        else:
+            said = "the same relations" if self.calls or not self.outputs else "no attention"
+        if self.weights:
+            said += ", not the same weights"
+        if self.outputs:
+            alike = all(one.rounding for one in self.outputs)
+            said += ", the same outputs" if alike else ", not the same outputs"
         return "\n".join(
             [
-                f"{head} ({self.calls} attention call{'s' * (self.calls != 1)})",
-                *map(str, self.differences),
+                f"{' / '.join(self.sides)}: {said} ({self.calls} attention call{'s' * (self.calls != 1)})",
+                *map(str, (*self.differences, *self.weights)),
                 *self.unmatched,
+                *map(str, self.outputs),
+                *self.notes,
             ]
         )
 
@@ -82,7 +128,8 @@ def compare(
     *given: Any,
     backends: Sequence[str] | None = None,
     modes: Sequence[str] | None = None,
-    decode: int | None = None,
+    decode: int | Step | None = None,
+    prompt: int | None = None,
     flow: bool = True,
 ) -> Comparison:
     """Do two sides compute the same relations, call by call, head by head? One of four questions:
@@ -92,11 +139,17 @@ def compare(
       backend and the same weights;
     - `compare(model, inputs, modes=["eval", "train"])`: one model in both modes;
     - `compare(model, inputs, decode=p)`: a causal model read at once, against p positions first and the rest
-      behind its cache, both in one chunk and one position at a time.
+      behind its cache, both in one chunk and one position at a time. The cache is that of transformers:
+      `past_key_values` with `use_cache=True`. For any other model `decode` is a function,
+      `step(model, part, state) -> (output, state)`: `part` are the inputs cut to the positions of this step
+      (masks reach back to the first key), `state` is None where a sequence begins and otherwise what the last
+      step returned. `prompt` positions come first, half of the sequence unless it says otherwise.
 
-    The relation of a call is what its kernel reads (see `audit`). Rows of padding queries do not count. With
-    `flow` the dependence of the outputs on the inputs is compared as well, which also sees what lies outside
-    attention. The first side is the one that the others are held against.
+    The relation of a call is what its kernel reads (see `audit`); the finite biases that it adds are compared
+    too, by their form, slopes and lowest log-weight. Rows of padding queries do not count. With `flow` the
+    dependence of the outputs on the inputs is compared, in each mode, which also sees what lies outside
+    attention. Backends, and reading at once and in steps, must also give the same outputs up to rounding. The
+    first side is the one that the others are held against.
 
     >>> class Masked(nn.Module):
     ...     def __init__(self, lookback):
@@ -107,6 +160,20 @@ def compare(
     >>> print(compare(Masked(2), Masked(3), torch.randn(1, 5, 8), flow=False))
     first / second: not the same relations (1 attention call)
     the model, item 0: edge (3, 0) is read by second, not by first; 2 edges differ
+
+    A model with a cache of its own, and the function that reads on behind it:
+
+    >>> class Reader(nn.Module):
+    ...     def forward(self, x, before=None):
+    ...         keys = x if before is None else torch.cat([before, x], dim=1)
+    ...         new, every = x.shape[1], keys.shape[1]
+    ...         mask = torch.ones(new, every, dtype=torch.bool).tril(every - new)
+    ...         return nn.functional.scaled_dot_product_attention(x, keys, keys, attn_mask=mask), keys
+    >>> def step(model, part, state):
+    ...     return model(*part.args, before=state)                                   # (output, keys so far)
+    >>> result = compare(Reader(), torch.randn(1, 6, 8), decode=step)
+    >>> result.same, result.sides
+    (True, ('prefill', 'decode in one chunk', 'decode one by one'))
     """
     asked = [backends is not None, modes is not None, decode is not None]
     if sum(asked) > 1 or len(given) != (1 if any(asked) else 2) or not isinstance(model, nn.Module):
@@ -114,8 +181,10 @@ def compare(
             "compare takes (model_a, model_b, inputs), or (model, inputs) and one of backends, modes, decode"
         )
     inputs = Inputs.of(given[-1])
+    if prompt is not None and (decode is None or not callable(decode)):
+        raise ParameterError("prompt= belongs to decode=step; with a number, decode= itself is the prompt")
     if decode is not None:
-        return _judge(cached_sides(model, inputs, decode), [], [])
+        return _decoded(model, inputs, decode, prompt)
     sides: list[tuple[str, nn.Module, bool]]
     if backends is not None:
         sides = [(name, _with_backend(model, name), False) for name in backends]
@@ -130,42 +199,99 @@ def compare(
         sides = [("first", model, False), ("second", given[0], False)]
     if len(sides) < 2:
         raise ParameterError(f"compare needs two sides at least, got {[side[0] for side in sides]}")
-    measured, unexplained = [], []
+    measured: list[Side] = []
+    flows: list[FlowSide] = []
+    unmatched: list[str] = []
+    masks = {content.name: real_positions(model, inputs, content) for content in contents(model, inputs)}
     for name, one, train in sides:
         calls, problems = _observed(one, inputs, train)
         measured.append((name, calls))
-        unexplained += [f"{name}: {problem}" for problem in problems]
-    flows = []
-    if flow and modes is None:
-        flows = [(name, _flow(one, inputs)) for name, one, _ in sides]
-    return _judge(measured, flows, unexplained)
+        if flow:
+            found, more = _flows(one, inputs, train)
+            flows.append((name, found))
+            problems += more
+        unmatched += [f"{name}: {problem}" for problem in problems]
+    outputs: list[OutputDifference] = []
+    if backends is not None:
+        outputs, problems = _outputs([(name, one) for name, one, _ in sides], inputs)
+        unmatched += problems
+    return _judge(measured, masks, flows, outputs, unmatched)
 
 
-def _observed(model: nn.Module, inputs: Inputs, train: bool) -> tuple[list[CallVerdict], list[str]]:
+def _decoded(model: nn.Module, inputs: Inputs, decode: int | Step, prompt: int | None) -> Comparison:
+    if callable(decode):
+        found = decoded(model, inputs, decode, prompt)
+    elif isinstance(decode, int) and not isinstance(decode, bool):
+        found = decoded(model, inputs, transformers_step, decode)
+    else:
+        raise ParameterError(
+            "decode= is the number of positions read before the cache is used, or a function "
+            f"step(model, part, state) -> (output, state); got {type(decode).__name__}"
+        )
+    return _judge(found.sides, {"": found.real}, [], found.outputs, found.unmatched, found.notes)
+
+
+def _observed(model: nn.Module, inputs: Inputs, train: bool) -> tuple[list[Measured], list[str]]:
     """The calls of one side, and what was seen but could not be explained."""
     found = contents(model, inputs)
-    batch = found[0].batch if found else 1
-    real = {content.name: real_positions(model, inputs, content) for content in found}
     with untouched(model) as snapshot:
         model.train(train)
-        seen = observe(model, inputs, batch, snapshot.random)
-    return [judge_call(call, None, real, "given") for call in seen.calls], [
-        f"{one.module or 'the model'}: {one.reason}" for one in seen.unexplained
-    ]
+        seen = observe(model, inputs, found[0].batch if found else 1, snapshot.random)
+    return seen.calls, [f"{one.module or 'the model'}: {one.reason}" for one in seen.unexplained]
 
 
-def _flow(model: nn.Module, inputs: Inputs) -> list[tuple[str, tuple[Neighborhoods, ...], Any]]:
-    """(input, what each item's rows depend on, real rows) for every input with positions."""
+def _flows(
+    model: nn.Module, inputs: Inputs, train: bool
+) -> tuple[dict[str, tuple[Neighborhoods, ...]], list[str]]:
+    """For every input with positions what each item's rows depend on, in one mode; and what failed."""
+    found: dict[str, tuple[Neighborhoods, ...]] = {}
+    problems: list[str] = []
     with untouched(model):
-        model.eval()
-        return [
-            (
-                content.name,
-                measure_flow(model, inputs, content).relations,
-                real_positions(model, inputs, content),
-            )
-            for content in contents(model, inputs)
-        ]
+        model.train(train)
+        for content in contents(model, inputs):
+            try:
+                found[content.name] = measure_flow(model, inputs, content).relations
+            except Exception as error:
+                first = (str(error).splitlines() or [""])[0]
+                kind = "" if isinstance(error, ErlangenError) else f"{type(error).__name__}: "
+                problems.append(f"the flow from {content.name} could not be measured: {kind}{first}")
+    return found, problems
+
+
+def _outputs(sides: list[tuple[str, nn.Module]], inputs: Inputs) -> tuple[list[OutputDifference], list[str]]:
+    """The outputs of models that must agree, each held against the first."""
+    found = contents(sides[0][1], inputs)
+    content = found[0] if found else None
+    real = None if content is None else real_positions(sides[0][1], inputs, content)
+
+    def run(model: nn.Module, given: Inputs) -> Outputs:
+        with untouched(model):
+            model.eval()
+            return _all_rows(given.run(model), content)
+
+    def noise() -> Outputs | None:
+        moved = nudged(sides[0][1], inputs)
+        return None if moved is None else run(*moved)
+
+    (first, base), *others = [(name, run(model, inputs)) for name, model in sides]
+    differences, problems = [], []
+    for name, theirs in others:
+        one = difference_of((first, name), base, theirs, noise, real)
+        if one is None:
+            problems.append(f"{first} and {name} have no output of the same name and shape to compare")
+        else:
+            differences.append(one)
+    return differences, problems
+
+
+def _all_rows(output: Any, content: Content | None) -> Outputs:
+    """Every floating output, those with a row for each position by their rows."""
+    rows = {} if content is None else rows_of(output, content, 0, content.length)
+    return {
+        name: rows[name] if name in rows else Rows(tensor.detach().reshape(1, 1, -1), None)
+        for name, tensor in output_tensors(output)
+        if tensor.is_floating_point() and tensor.numel()
+    }
 
 
 def _with_backend(model: nn.Module, name: str) -> nn.Module:
@@ -193,47 +319,155 @@ def _with_backend(model: nn.Module, name: str) -> nn.Module:
 
 
 def _judge(
-    sides: list[tuple[str, list[CallVerdict]]], flows: list[tuple[str, Any]], unexplained: list[str]
+    sides: list[Side],
+    masks: Masks,
+    flows: list[FlowSide],
+    outputs: Sequence[OutputDifference],
+    unmatched: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> Comparison:
     differences: list[Difference] = []
-    unmatched = list(unexplained)
+    weights: list[WeightDifference] = []
+    unmatched, notes = list(unmatched), list(notes)
     (first, base), *others = sides
-    if not base and not any(parts for _, parts in flows):
+    if not base and not any(found for _, found in flows) and not outputs:
         unmatched.append("nothing was compared: no attention call was seen and no flow measured")
     for name, calls in others:
-        if len(calls) != len(base):
+        pairs = _paired(base, calls)
+        if pairs is None:
             unmatched.append(f"{first} has {len(base)} attention calls, {name} has {len(calls)}")
             continue
-        for mine, theirs in zip(base, calls, strict=True):
-            if _shape(mine.measured) != _shape(theirs.measured):
+        for mine, theirs, note in pairs:
+            if _shape(mine) != _shape(theirs):
                 unmatched.append(
-                    f"{_named(mine, theirs)}: {first} has heads x queries x keys {_shape(mine.measured)}, "
-                    f"{name} has {_shape(theirs.measured)}"
+                    f"{_named(mine, theirs)}: {first} has heads x queries x keys {_shape(mine)}, "
+                    f"{name} has {_shape(theirs)}"
                 )
                 continue
-            found = _first(mine, theirs, (first, name))
+            if note is not None and note not in notes:
+                notes.append(note)
+            found = _first(mine, theirs, (first, name), masks)
             differences += [found] if found is not None else []
+            # A module that was probed as a whole has weights that nobody saw.
+            if found is None and "module" not in (mine.api, theirs.api):
+                if not _same_weights(mine.weights, theirs.weights):
+                    both = mine.weights, theirs.weights
+                    weights.append(WeightDifference(_named(mine, theirs), (first, name), both))
+                elif mine.weights is not None and mine.weights.form != "ALiBi":
+                    notes.append(
+                        f"{_named(mine, theirs) or 'the model'}: weights were compared by their form and "
+                        "their lowest log-weight"
+                    )
     for name, theirs in flows[1:]:
-        for (content, a, real), (_, b, _) in zip(flows[0][1], theirs, strict=True):
+        for content, a in flows[0][1].items():
+            b = theirs.get(content)
+            if b is None:
+                unmatched.append(f"the flow from {content}: {first} has one, {name} has none")
+                continue
+            if [(x.queries, x.keys) for x in a] != [(x.queries, x.keys) for x in b]:
+                unmatched.append(f"the flow from {content}: {first} and {name} have outputs of other sizes")
+                continue
             pairs = [((x,), (y,)) for x, y in zip(a, b, strict=True)]
-            found = _first_edge(f"the flow from {content}", (first, name), pairs, real)
+            found = _first_edge(f"the flow from {content}", (first, name), pairs, masks.get(content))
             differences += [found] if found is not None else []
-    return Comparison(tuple(name for name, _ in sides), len(base), tuple(differences), tuple(unmatched))
+    return Comparison(
+        tuple(name for name, _ in sides), len(base), tuple(differences), tuple(unmatched),
+        tuple(weights), tuple(outputs), tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _paired(
+    base: list[Measured], calls: list[Measured]
+) -> list[tuple[Measured, Measured, str | None]] | None:
+    """The calls of two sides side by side, and how they were made comparable; None when their numbers differ.
+
+    A module that was probed as a whole is one call of one head that stands for all calls and heads of the
+    module, so what the other side reads through any of them is held against it.
+    """
+    if len(base) == len(calls):
+        return [_alike([mine], [theirs]) for mine, theirs in zip(base, calls, strict=True)]
+    mine, theirs = (
+        [(module, list(group)) for module, group in groupby(side, key=lambda call: call.module)]
+        for side in (base, calls)
+    )
+    if [module for module, _ in mine] != [module for module, _ in theirs]:
+        return None
+    pairs: list[tuple[Measured, Measured, str | None]] = []
+    for (_, a), (_, b) in zip(mine, theirs, strict=True):
+        if len(a) == len(b):
+            pairs += [_alike([x], [y]) for x, y in zip(a, b, strict=True)]
+        elif any(len(group) == 1 and group[0].api == "module" for group in (a, b)):
+            pairs.append(_alike(a, b))
+        else:
+            return None
+    return pairs
+
+
+def _alike(mine: list[Measured], theirs: list[Measured]) -> tuple[Measured, Measured, str | None]:
+    whole = [any(call.api == "module" for call in side) for side in (mine, theirs)]
+    heads = [(len(side), side[0].heads) for side in (mine, theirs)]
+    if heads[0] == heads[1] or not any(whole):
+        return mine[0], theirs[0], None
+    named = _named(mine[0], theirs[0]) or "the model"
+    return (
+        _union(mine),
+        _union(theirs),
+        f"{named}: probed as a whole on one side, so what it reads through any head was compared",
+    )
+
+
+def _union(calls: list[Measured]) -> Measured:
+    """One call of one head that reads what any head of any of the calls reads; the first, if sizes differ."""
+    one = copy.copy(calls[0])
+    if len({(call.queries, call.keys, call.kernel.batch) for call in calls}) > 1:
+        return one
+    items = []
+    for item in range(one.kernel.batch):
+        bound = calls[0].kernel.of_item(item)
+        for call in calls[1:]:
+            bound = bound | call.kernel.of_item(item)
+        items.append((bound,))
+    one.heads, one.kernel, one.api = 1, Support(tuple(items)), "module"
+    return one
 
 
 def _shape(call: Measured) -> tuple[int, int, int]:
     return call.heads, call.queries, call.keys
 
 
-def _named(mine: CallVerdict, theirs: CallVerdict) -> str:
+def _named(mine: Measured, theirs: Measured) -> str:
     return mine.module if mine.module == theirs.module else f"{mine.module} / {theirs.module}"
 
 
-def _first(mine: CallVerdict, theirs: CallVerdict, sides: tuple[str, str]) -> Difference | None:
-    a, b = mine.measured.kernel.items, theirs.measured.kernel.items
+def _same_weights(a: Weights | None, b: Weights | None) -> bool:
+    """Whether two calls weigh alike, as far as their summaries tell."""
+    # Weights that the kernel does not apply are none.
+    a, b = (None if one is None or one.applied is False else one for one in (a, b))
+    if a is None or b is None:
+        one = a if b is None else b
+        return one is None or abs(one.low) <= CLOSE
+    if a.form != b.form or a.same_items != b.same_items:
+        return False
+    if abs(a.low - b.low) > 2 * CLOSE * max(abs(a.low), abs(b.low)):
+        return False
+    if a.slopes is None or b.slopes is None:
+        return a.slopes is b.slopes
+    largest = max(map(abs, (*a.slopes, *b.slopes)), default=0.0)
+    return len(a.slopes) == len(b.slopes) and all(
+        abs(x - y) <= 2 * CLOSE * max(abs(x), abs(y), largest / 100)
+        for x, y in zip(a.slopes, b.slopes, strict=True)
+    )
+
+
+def _first(mine: Measured, theirs: Measured, sides: tuple[str, str], masks: Masks) -> Difference | None:
+    a, b = mine.kernel.items, theirs.kernel.items
     count = max(len(a), len(b))
     pairs = [(a[min(i, len(a) - 1)], b[min(i, len(b) - 1)]) for i in range(count)]
-    return _first_edge(_named(mine, theirs), sides, pairs, mine.real_queries)
+    inputs = [masks[name] for name in mine.query_inputs if name in masks]
+    fitting = [
+        mask for mask in (*inputs, *masks.values()) if mask is not None and mask.shape[-1] == mine.queries
+    ]
+    return _first_edge(_named(mine, theirs), sides, pairs, fitting[0] if fitting else None)
 
 
 def _first_edge(

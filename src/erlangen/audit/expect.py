@@ -9,48 +9,61 @@ from typing import Any
 
 import numpy as np
 
+from erlangen.audit.findings import Finding
 from erlangen.audit.measure import Measured
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation, WeightedRelation
 
-Expected = Relation | PerHead | Batch
+
+@dataclass(frozen=True)
+class AtMost:
+    """An upper bound: what is read must lie within the relation; edges may be missing.
+
+    >>> from erlangen.relations import Causal
+    >>> print(AtMost(Causal()))
+    at most Causal()
+    """
+
+    relation: Relation | PerHead | Batch
+
+    def __str__(self) -> str:
+        return f"at most {self.relation}"
+
+
+Expected = Relation | PerHead | Batch | AtMost
 Expectation = Expected | Mapping[str, Expected] | Callable[[Measured], Expected | None] | None
 
 
-@dataclass(frozen=True)
-class Counterexample:
-    """The edge that breaks an expectation: query i of one head and batch item reads key j, or does not."""
+def bound_of(expected: Expected) -> Relation | PerHead | Batch:
+    """The relation of an expectation, whether it must be read exactly or at most."""
+    return expected.relation if isinstance(expected, AtMost) else expected
 
-    module: str
-    expected: str
-    measured: str
-    item: int
-    head: int | None
-    query: int
-    key: int
-    extra: bool
-    """True: the edge is there and must not be. False: it is missing."""
-    where: str = "given"
-    """The inputs and mode under which it was found."""
 
-    def __str__(self) -> str:
-        head = "" if self.head is None else f", head {self.head}"
-        where = "" if self.where == "given" else f" ({self.where})"
-        edge = f"{'extra' if self.extra else 'missing'} edge ({self.query}, {self.key})"
-        name = self.module or "the model"
-        return f"{name}{head}{where}: expected {self.expected}, measured {self.measured}; {edge}"
+def overall(expect: Expectation) -> Expected | None:
+    """The one relation expected of the whole model: the relation itself, or that of the pattern `*`."""
+    if isinstance(expect, Mapping):
+        return expect.get("*")
+    return expect if isinstance(expect, Expected) else None
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "item": self.item,
-            "head": self.head,
-            "query": self.query,
-            "key": self.key,
-            "edge": "extra" if self.extra else "missing",
-            "where": self.where,
-            "text": str(self),
-        }
+
+def has_own_size(expect: Expectation) -> bool:
+    """Whether an expectation speaks of one size only, so of this content and no other.
+
+    >>> from erlangen.relations import Causal, Documents
+    >>> has_own_size(Causal()), has_own_size({"*": Causal() & Documents([2, 3])})
+    (False, True)
+    """
+    relations = expect.values() if isinstance(expect, Mapping) else [expect]
+    for one in relations:
+        if not isinstance(one, Expected):
+            continue
+        member: Any = bound_of(one)
+        for part in getattr(member, "members", [member]):
+            try:
+                part.on(7), part.on(11)
+            except ErlangenError:
+                return True
+    return False
 
 
 def check_expectation(expect: Any) -> None:
@@ -65,6 +78,11 @@ def check_expectation(expect: Any) -> None:
     if expect is None or isinstance(expect, Expected):
         return
     for one in expect.values() if isinstance(expect, Mapping) else (expect,):
+        if isinstance(one, type) and issubclass(one, Relation | PerHead | Batch):
+            raise ParameterError(
+                f"expect is the class {one.__name__}, not a relation: write {one.__name__}(...) with its "
+                "parameters, such as Causal() or Window(lookback=3)"
+            )
         if isinstance(one, WeightedRelation):
             raise ParameterError(
                 f"weights are measured, not expected: expect {one.support!r} in place of {one!r}, and read "
@@ -104,7 +122,7 @@ def bind_expected(
     relation: Expected, call: Measured, item: int, head: int, real_keys: np.ndarray | None
 ) -> Neighborhoods:
     """The expected neighborhoods of one item and head; keys that are padding are expected to be unread."""
-    member: Any = relation
+    member: Any = bound_of(relation)
     if isinstance(member, Batch):
         member = member.members[_within(item, len(member), call, relation, "batch items")]
     if isinstance(member, PerHead):
@@ -133,7 +151,7 @@ def first_break(
     real_queries: np.ndarray | None,
     real_keys: np.ndarray | None,
     where: str,
-) -> Counterexample | None:
+) -> Finding | None:
     """The first edge on which a call differs from what is expected; rows of padding queries do not count."""
     for b, heads in enumerate(call.kernel.items):
         keys = None if real_keys is None else real_keys[min(b, len(real_keys) - 1)]
@@ -142,14 +160,27 @@ def first_break(
             wanted = bind_expected(relation, call, b, h, keys)
             if wanted == bound:
                 continue
-            edges = (wanted ^ bound).edges()
+            apart = bound - wanted if isinstance(relation, AtMost) else wanted ^ bound
+            edges = apart.edges()
             if rows is not None:
                 edges = edges[rows[edges[:, 0]]]
             if len(edges):
                 i, j = _telling(edges, bound)
                 head = None if call.heads == 1 or len(set(heads)) == 1 else h
                 extra = bool(bound.contains(i, j))
-                return Counterexample(call.module, str(relation), measured, b, head, i, j, extra, where)
+                return Finding(
+                    "edge",
+                    call.module,
+                    str(relation),
+                    measured,
+                    b,
+                    head,
+                    i,
+                    j,
+                    extra,
+                    where,
+                    source=call.source,
+                )
     return None
 
 

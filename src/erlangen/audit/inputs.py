@@ -1,9 +1,11 @@
-"""The inputs of a model: which of them have positions with content, and how to change that content."""
+"""The inputs of a model, and the content at their positions: what it is and how it is changed."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,19 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.errors import DataError
-
-PADDING_MASKS = {
-    # name of a mask -> (names of the inputs it is about, what marks a real position)
-    "attention_mask": (("input_ids", "inputs_embeds", "input_features", "src", "x"), 1),
-    "decoder_attention_mask": (("decoder_input_ids", "decoder_inputs_embeds"), 1),
-    "src_key_padding_mask": (("src",), 0),
-    "tgt_key_padding_mask": (("tgt",), 0),
-    "key_padding_mask": (("query", "key", "x", "src"), 0),
-}
-_NOT_CONTENT = ("mask", "position", "token_type", "labels", "edge", "cache", "past", "bias", "batch", "index")
-_SOUND = ("input_values", "input_features")
-_EDGES = ("edge_index", "adj", "adj_t")
+from erlangen.errors import DataError, ParameterError
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +21,9 @@ class Inputs:
     """One set of inputs of a model: positional and keyword arguments of its forward pass.
 
     `audit` takes a tensor (one argument), a tuple (positional arguments), a mapping (keyword arguments), an
-    `Inputs`, or a *list* of any of these: several inputs, audited one after the other.
+    `Inputs`, or a *list* of any of these: several inputs, audited one after the other. What each input is
+    (content, padding mask, labels) is read off its shape and type and measured; the fields below say it
+    instead.
 
     >>> Inputs.of({"input_ids": torch.zeros(1, 4, dtype=torch.long)}).kwargs.keys()
     dict_keys(['input_ids'])
@@ -41,6 +33,15 @@ class Inputs:
     kwargs: Mapping[str, Any] = None  # type: ignore[assignment]
     label: str = "given"
     """How these inputs came about, for reports: "given", "shorter", "padded", ..."""
+    content: Sequence[str] | None = None
+    """The names of the inputs whose positions carry content; others are then never changed."""
+    padding: Mapping[str, str] | None = None
+    """Name of a padding mask -> name of the input it is about."""
+    labels: Sequence[str] | None = None
+    """The names of the inputs that only a loss may read."""
+    vary: Callable[[Inputs, str, list[int], int | None], Inputs] | None = None
+    """vary(inputs, name, positions, item): the same inputs with other content at these positions (in one
+    batch item, or in all for None), where inputs belong together and changing one alone is not valid."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kwargs", dict(self.kwargs or {}))
@@ -80,53 +81,92 @@ class Inputs:
     def named(self, model: nn.Module) -> dict[str, Any]:
         """Every argument under the name that the model's forward gives it."""
         try:
-            names = list(inspect.signature(model.forward).parameters)
+            parameters = inspect.signature(model.forward).parameters.values()
         except (TypeError, ValueError):
-            names = []
+            parameters = []
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         names += [f"argument {i}" for i in range(len(names), len(self.args))]
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
-    def map(self, change: Any, label: str | None = None) -> Inputs:
-        """The same inputs with every tensor replaced by change(tensor)."""
-        return Inputs(
-            tuple(_map(part, change) for part in self.args),
-            {key: _map(part, change) for key, part in self.kwargs.items()},
-            self.label if label is None else label,
+    def leaves(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """Every tensor among the arguments, those inside containers under names such as `batch.input_ids`.
+
+        >>> sorted(Inputs.of(({"ids": torch.zeros(1), "more": [torch.ones(1)]},)).leaves(nn.Identity()))
+        ['input.ids', 'input.more.0']
+        """
+        return dict(_leaves(self.named(model)))
+
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor], label: str | None = None) -> Inputs:
+        """The same inputs with every tensor replaced by change(tensor), inside containers too."""
+        return replace(
+            self,
+            args=tuple(_map(part, change) for part in self.args),
+            kwargs={key: _map(part, change) for key, part in self.kwargs.items()},
+            label=self.label if label is None else label,
         )
+
+    def check_names(self, model: nn.Module) -> None:
+        """Raise unless the names in `content`, `padding` and `labels` are names of inputs."""
+        names = list(self.leaves(model))
+        padding = self.padding or {}
+        if not isinstance(padding, Mapping):
+            raise ParameterError(
+                f"padding= maps the name of a mask to the name of its input; got {padding!r}"
+            )
+        for field, given in (
+            ("content", self.content or ()),
+            ("labels", self.labels or ()),
+            ("padding", [*padding, *padding.values()]),
+        ):
+            if isinstance(given, str):
+                raise ParameterError(f"{field}= takes a list of names; got the string {given!r}")
+            for name in given:
+                if name not in names:
+                    raise ParameterError(f"{field}= names {name!r}, which is no tensor of the inputs {names}")
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """One input whose positions carry content: token ids or vectors. The same tensor given twice is one."""
+    """One input that carries content: token ids, vectors, patches, samples. Passed twice, it is one."""
 
     name: str
     tensor: torch.Tensor
-    axis: int
-    """The axis of positions."""
+    axis: int | None
+    """The axis of positions; None for one vector of each sequence, which has no positions."""
     batch_axis: int | None
     pool: torch.Tensor | None
     """Token ids to change to, for token inputs."""
     patch: int | None = None
     """For images: positions are square patches of this many pixels a side."""
+    block: int = 1
+    """For samples of sound and other long axes: a position is this many entries."""
+    embedding: str | None = None
+    """The module that embeds these tokens, where content is changed behind it: other ids would not be
+    valid."""
 
     @property
     def length(self) -> int:
         """How many positions there are."""
         if self.patch is not None:
             return (self.tensor.shape[-2] // self.patch) * (self.tensor.shape[-1] // self.patch)
-        return self.tensor.shape[self.axis]
+        return 1 if self.axis is None else -(-self.tensor.shape[self.axis] // self.block)
 
     @property
     def batch(self) -> int:
         """How many sequences there are."""
         return 1 if self.batch_axis is None else self.tensor.shape[self.batch_axis]
 
+    @property
+    def sequence(self) -> bool:
+        """Whether its positions are entries along one axis, so that it can be cut and padded."""
+        return self.axis is not None and self.patch is None and self.block == 1
+
     def changed(self, positions: Any, item: int | None = None, seed: int = 0) -> torch.Tensor:
         """The tensor with other content at these positions, in one batch item or in all; shapes stay."""
         result = self.tensor.clone()
         fresh = self._fresh(seed)
         for position in np.atleast_1d(positions).tolist():
-            where = self._where(position, item)
+            where = self.where(position, item)
             result[where] = fresh[where]
         return result
 
@@ -135,8 +175,9 @@ class Content:
         tensor = self.tensor
         generator = torch.Generator(device="cpu").manual_seed(1_000_003 + seed)
         if self.pool is not None:
-            places = torch.searchsorted(self.pool, tensor.cpu().contiguous()).clamp(max=len(self.pool) - 1)
-            known = self.pool[places] == tensor.cpu()
+            ids = tensor.cpu().long().contiguous()
+            places = torch.searchsorted(self.pool, ids).clamp(max=len(self.pool) - 1)
+            known = self.pool[places] == ids
             # Moving on by 1 .. size - 1 places never ends where it began.
             moves = torch.randint(1, max(len(self.pool), 2), tensor.shape, generator=generator)
             moved = self.pool[(places + moves) % len(self.pool)]
@@ -145,7 +186,8 @@ class Content:
         spread = float(tensor.detach().float().std(correction=0).nan_to_num()) or 1.0
         return tensor + (noise * spread).to(tensor)
 
-    def _where(self, position: int, item: int | None) -> tuple[Any, ...]:
+    def where(self, position: int, item: int | None) -> tuple[Any, ...]:
+        """The index of one position, in one batch item or in all."""
         where: list[Any] = [slice(None)] * self.tensor.dim()
         if item is not None and self.batch_axis is not None:
             where[self.batch_axis] = item
@@ -153,45 +195,10 @@ class Content:
             row, column = divmod(position, self.tensor.shape[-1] // self.patch)
             where[-2] = slice(row * self.patch, (row + 1) * self.patch)
             where[-1] = slice(column * self.patch, (column + 1) * self.patch)
-        else:
-            where[self.axis] = position
+        elif self.axis is not None:
+            start = position * self.block
+            where[self.axis] = position if self.block == 1 else slice(start, start + self.block)
         return tuple(where)
-
-
-def contents(model: nn.Module, inputs: Inputs) -> list[Content]:
-    """The inputs with positions: integer tensors as token ids, (batch, length, dim) or (length, dim) vectors.
-
-    Masks, positions, labels and edges are told by their names. Images are split into the patches of the
-    model's patch embedding. Tensors passed more than once (query = key = value) count once.
-    """
-    found: list[Content] = []
-    named = inputs.named(model)
-    graph = any(key in _EDGES for key in named)
-    sequence_first = _sequence_first(model)
-    for name, value in named.items():
-        if (
-            not isinstance(value, torch.Tensor)
-            or any(word in name for word in _NOT_CONTENT)
-            or name in _EDGES
-        ):
-            continue
-        if name in _SOUND and not _frames_first(model, value):
-            continue
-        if any(value is content.tensor for content in found) or value.numel() == 0:
-            continue
-        if value.is_floating_point() and value.dim() == 4:
-            patch = _patch_size(model)
-            if patch is not None:
-                found.append(Content(name, value, -1, 0, None, patch))
-        elif value.is_floating_point() and value.dim() == 3:
-            axis = 0 if sequence_first else 1
-            found.append(Content(name, value, axis, 1 - axis, None))
-        elif value.is_floating_point() and value.dim() == 2:
-            found.append(Content(name, value, 0, None, None))
-        elif value.dtype in (torch.int64, torch.int32) and value.dim() in (1, 2) and not graph:
-            axis = value.dim() - 1
-            found.append(Content(name, value, axis, None if axis == 0 else 0, _pool(model, value)))
-    return found
 
 
 def with_content(inputs: Inputs, content: Content, tensor: torch.Tensor) -> Inputs:
@@ -199,62 +206,66 @@ def with_content(inputs: Inputs, content: Content, tensor: torch.Tensor) -> Inpu
     return inputs.map(lambda part: tensor if part is content.tensor else part)
 
 
+def contents(model: nn.Module, inputs: Inputs) -> list[Content]:
+    """The inputs whose positions carry content, read off their shapes and types; see
+    `erlangen.audit.reading`."""
+    from erlangen.audit.reading import read
+
+    return [content for content in read(model, inputs).contents if content.axis is not None]
+
+
 def real_positions(model: nn.Module, inputs: Inputs, content: Content) -> np.ndarray | None:
     """Which positions of each item are real, shape (batch, length); None when no padding is marked."""
-    named = inputs.named(model)
-    for mask, (about, real) in PADDING_MASKS.items():
-        value = named.get(mask)
-        if not isinstance(value, torch.Tensor) or content.name not in about:
-            continue
-        if tuple(value.shape) == (content.batch, content.length):
-            array = value.detach().cpu().numpy()
-            if np.issubdtype(array.dtype, np.floating):
-                return array > -1e4 if real == 0 else array > 0
-            return array.astype(bool) if real == 1 else ~array.astype(bool)
-    return None
+    from erlangen.audit.reading import read
+
+    return read(model, inputs).real(content.name)
 
 
-def _frames_first(model: nn.Module, sound: torch.Tensor) -> bool:
-    """Whether sound is given as (batch, frames, features); samples and (batch, features, frames) are not."""
-    bins = getattr(getattr(model, "config", None), "num_mel_bins", None)
-    return sound.dim() == 3 and not (bins == sound.shape[1] != sound.shape[2])
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+        return
+    for key, part in _parts(value):
+        yield from _leaves(part, f"{name}.{key}" if name else str(key))
 
 
-def _sequence_first(model: nn.Module) -> bool:
-    if not type(model).__module__.startswith("torch.nn"):
-        return False
-    return next(
-        (not m.batch_first for m in model.modules() if isinstance(getattr(m, "batch_first", None), bool)),
-        False,
-    )
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """The named parts of a container; nothing for anything else."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, tuple | list):
+        fields = getattr(value, "_fields", range(len(value)))
+        return list(zip(fields, value, strict=True))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return []
 
 
-def _patch_size(model: nn.Module) -> int | None:
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d) and module.stride == module.kernel_size and module.stride[0] > 1:
-            return int(module.stride[0])
-    return None
-
-
-def _pool(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Token ids that are surely valid and not special: those up to the largest one given."""
-    config = getattr(model, "config", None)
-    special: set[int] = set()
-    for name, value in (vars(config) if config is not None else {}).items():
-        if name.endswith("_token_id"):
-            special.update(
-                v for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, int)
-            )
-    largest = max(int(tokens.max()), 1)
-    pool = [token for token in range(largest + 1) if token not in special]
-    return torch.tensor(pool if len(pool) > 1 else [0, 1])
-
-
-def _map(value: Any, change: Any) -> Any:
+def _map(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
-    if type(value) in (tuple, list):
-        return type(value)(_map(part, change) for part in value)
+    parts = _parts(value)
+    if not any(True for _ in _leaves(value)):
+        return value
+    mapped = {key: _map(part, change) for key, part in parts}
+    if isinstance(value, tuple):
+        return type(value)(*mapped.values()) if hasattr(value, "_fields") else type(value)(mapped.values())
+    if isinstance(value, list):
+        return type(value)(mapped.values())
     if type(value) is dict:
-        return {key: _map(part, change) for key, part in value.items()}
-    return value
+        return mapped
+    if isinstance(value, Mapping):
+        try:
+            result: Any = copy(value)
+            data = getattr(value, "data", None)
+            if isinstance(data, dict):  # a UserDict shares its entries with a shallow copy
+                result.data = dict(data)
+            for key, part in mapped.items():
+                result[key] = part
+            return result
+        except (TypeError, AttributeError, KeyError):
+            return value  # a mapping that cannot be copied is passed on as it is
+    try:
+        return dataclasses.replace(value, **mapped)
+    except (TypeError, ValueError):
+        return value

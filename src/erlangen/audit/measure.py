@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.capture.calls import Call, ModuleCall, Unexplained
+from erlangen.audit.capture.calls import (
+    AttendCall,
+    Call,
+    EagerCall,
+    FlexCall,
+    MHACall,
+    ModuleCall,
+    SDPACall,
+    Unexplained,
+)
 from erlangen.audit.capture.session import Session
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.state import RandomState
@@ -38,12 +48,20 @@ class Measured:
     """(item, head, query) of the rows that come out as NaN."""
     fingerprints: tuple[int, int] | None
     kind: str = "self"
-    """"self" when queries and keys come from the same sequence, otherwise "cross"."""
+    """"self" when queries and keys are positions of the same sequence, "cross" when of two different ones,
+    "derived" when one of them is no sequence of positions: summaries, chunks, memory, single steps."""
     query_inputs: frozenset[str] = frozenset()
     key_inputs: frozenset[str] = frozenset()
     """The names of the inputs that the queries and the keys depend on."""
+    query_owner: str | None = None
+    key_owner: str | None = None
+    """The input whose positions the queries, or the keys, are; None where they are no positions."""
     weights: Weights | None = None
     """The finite biases added to the scores, where there are any."""
+    marks: tuple[np.ndarray, np.ndarray] | None = None
+    """One number for each query and for each key: which rows moved between two runs."""
+    source: str | None = None
+    """File and line of the code that made the call."""
 
     @property
     def agree(self) -> bool | None:
@@ -112,8 +130,44 @@ class _Collector:
                 probe.nan_rows,
                 call.fingerprints,
                 weights=weighed,
+                marks=_marks(call),
+                source=call.source,
             )
         )
+
+
+def _marks(call: Call) -> tuple[np.ndarray, np.ndarray] | None:
+    """One number for each query and each key of a call, over all items and heads; None where it has no
+    vectors."""
+    if isinstance(call, EagerCall):
+        factors = call.scores.factors
+        if factors is None:
+            return None
+        found = [
+            _mark(factors[1 - call.key_factor], call.queries),
+            _mark(factors[call.key_factor], call.keys),
+        ]
+    elif isinstance(call, MHACall):
+        found = [
+            _mark(call.arguments[name], size, first=True)
+            for name, size in (("query", call.queries), ("key", call.keys))
+        ]
+    elif isinstance(call, SDPACall | FlexCall | AttendCall):
+        found = [_mark(call.query, call.queries), _mark(call.key, call.keys)]
+    else:
+        return None
+    return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+
+def _mark(tensor: torch.Tensor, rows: int, first: bool = False) -> np.ndarray | None:
+    axes = (
+        [0] if first else [axis for axis in (-2, -1, *range(tensor.dim() - 2)) if tensor.shape[axis] == rows]
+    )
+    if not axes or tensor.shape[axes[0]] != rows:
+        return None
+    flat = tensor.detach().movedim(axes[0], 0).reshape(rows, -1).double().nan_to_num()
+    weights = torch.rand(flat.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    return (flat.cpu() @ weights).numpy()
 
 
 def observe(
@@ -134,7 +188,7 @@ def observe(
     session = Session(unwrapped(model), collector, batch)
     random.set()
     output, error = None, None
-    with torch.no_grad(), session:
+    with session:
         try:
             output = inputs.run(unwrapped(model))
         except Exception as raised:
@@ -142,7 +196,8 @@ def observe(
     if error is not None:
         random.set()
         inputs.run(model)  # an input that fails anyway fails here, with its own error
-        reason = f"it fails under observation: {type(error).__name__}: {str(error).splitlines()[0]}"
+        first_line = str(error).splitlines()[0] if str(error) else ""
+        reason = f"it fails under observation: {type(error).__name__}: {first_line}"
         return Pass(inputs, None, [], [Unexplained("", reason)], seen=1)
     unexplained = session.unexplained + session.unfinished()
     seen = session.seen + len(session.unfinished())

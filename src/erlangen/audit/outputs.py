@@ -1,4 +1,4 @@
-"""The output of a model, whatever its type: which tensor has positions, and where."""
+"""The outputs of a model, whatever their type: every floating tensor, and where its rows are."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import torch
 
 from erlangen.audit.inputs import Content
-from erlangen.errors import DataError
 
 
 def output_tensors(output: Any) -> list[tuple[str, torch.Tensor]]:
-    """Every tensor in an output with the name of its place: tensors, tuples, mappings, dataclasses, nested.
+    """Every tensor in an output with the name of its place: tensors, tuples, mappings, objects, nested.
 
     >>> [name for name, _ in output_tensors({"logits": torch.zeros(1), "more": (torch.zeros(2),)})]
     ['logits', 'more.0']
     """
+    return _tensors(output, depth=0)
+
+
+def _tensors(output: Any, depth: int) -> list[tuple[str, torch.Tensor]]:
     if isinstance(output, torch.Tensor):
         return [("", output)]
     if isinstance(output, Mapping):
@@ -26,14 +29,26 @@ def output_tensors(output: Any) -> list[tuple[str, torch.Tensor]]:
     elif dataclasses.is_dataclass(output) and not isinstance(output, type):
         parts = [(field.name, getattr(output, field.name)) for field in dataclasses.fields(output)]
     elif isinstance(output, tuple | list):
-        parts = list(enumerate(output))
+        parts = list(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
+    elif depth == 0 and hasattr(output, "__dict__"):  # a plain object that a forward pass returned
+        parts = [(name, value) for name, value in vars(output).items() if not name.startswith("_")]
     else:
         return []
     return [
         (f"{name}.{inner}" if inner else str(name), tensor)
         for name, part in parts
-        for inner, tensor in output_tensors(part)
+        for inner, tensor in _tensors(part, depth + 1)
     ]
+
+
+def floating(output: Any) -> list[tuple[str, torch.Tensor]]:
+    """The floating point tensors of an output: what a dependence can be seen in; each tensor once."""
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, tensor in output_tensors(output):
+        usable = tensor.is_floating_point() and tensor.layout == torch.strided and tensor.numel()
+        if usable and not any(tensor is other for _, other in found):
+            found.append((name, tensor))
+    return found
 
 
 @dataclass(frozen=True)
@@ -44,36 +59,105 @@ class Place:
     axis: int | None
     """None: the output is pooled, one row for a sequence."""
     batch_axis: int | None
+    """None: the output has one row or sequence for the whole batch."""
+    items: int = 1
+    """How many sequences lie along the batch axis; more entries than that are rows of one sequence."""
+    folded: str | None = None
+    """"items first" or "items last" where one axis holds items times rows."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
-        tensor = dict(output_tensors(output))[self.name]
+        tensor = dict(floating(output))[self.name].detach()
+        if tensor.dim() == 0:
+            return tensor.reshape(1, 1, 1)
+        if self.folded is not None:
+            tensor = tensor.reshape(*self._unfolded(tensor), *tensor.shape[1:])
+            return (tensor if self.folded == "items first" else tensor.transpose(0, 1)).flatten(2)
         if self.batch_axis is None:
-            tensor, axis, batch_axis = tensor.unsqueeze(0), None if self.axis is None else self.axis + 1, 0
-        else:
-            axis, batch_axis = self.axis, self.batch_axis
-        if axis is None:
-            return tensor.movedim(batch_axis, 0).reshape(tensor.shape[batch_axis], 1, -1)
-        tensor = tensor.movedim((batch_axis, axis), (0, 1))
+            if self.axis is None:
+                return tensor.reshape(1, 1, -1)
+            tensor = tensor.movedim(self.axis, 0)
+            return tensor.reshape(1, tensor.shape[0], -1)
+        if self.axis is None:
+            return tensor.movedim(self.batch_axis, 0).reshape(tensor.shape[self.batch_axis], 1, -1)
+        tensor = tensor.movedim((self.batch_axis, self.axis), (0, 1))
         return tensor.reshape(*tensor.shape[:2], -1)
 
+    def _unfolded(self, tensor: torch.Tensor) -> tuple[int, int]:
+        rows = tensor.shape[0] // self.items
+        return (self.items, rows) if self.folded == "items first" else (rows, self.items)
 
-def place_of(output: Any, found: list[Content]) -> Place:
-    """The first floating tensor whose shape has positions; failing that, the first one, pooled."""
-    floating = [(name, t) for name, t in output_tensors(output) if t.is_floating_point() and t.dim() >= 1]
-    if not floating:
-        raise DataError("the model returns no floating point tensor, so nothing flows that could be measured")
-    first = found[0]
-    lengths = {content.length for content in found}
-    for name, tensor in floating:
-        if first.batch_axis is None:
-            if tensor.dim() >= 1 and tensor.shape[0] in lengths:
-                return Place(name, 0, None)
-            continue
-        axis = first.axis if first.patch is None and first.axis < 2 else 1
-        if tensor.dim() >= 3 and tensor.shape[first.batch_axis] == first.batch:
-            return Place(name, axis, first.batch_axis)
-        if tensor.dim() == 2 and axis == 1 and tensor.shape[0] == first.batch and tensor.shape[1] in lengths:
-            return Place(name, 1, 0)
-    name, _ = floating[0]
-    return Place(name, None, first.batch_axis)
+    @property
+    def pooled(self) -> bool:
+        """One row for a sequence, or for all of them."""
+        return self.axis is None and self.folded is None
+
+
+def place_of(
+    name: str, tensor: torch.Tensor, found: list[Content], moved: torch.Tensor | None = None
+) -> Place:
+    """Where the rows of an output are, judged by the sizes of the inputs with positions.
+
+    `moved` says which entries move when the first sequence of the batch is another one: of several axes that
+    have the size of the batch, the batch is the one along which nothing else moves.
+
+    >>> x = Content("x", torch.zeros(2, 5, 3), 1, 0, None)
+    >>> place_of("", torch.zeros(2, 5, 7), [x]).axis, place_of("", torch.zeros(2, 7), [x]).axis
+    (1, None)
+    """
+    sequences = [one for one in found if one.axis is not None]
+    first = (sequences or found)[0]
+    lengths = [one.length for one in sequences]
+    shape = tuple(tensor.shape)
+    if tensor.dim() == 0:
+        return Place(name, None, None)
+    if first.batch_axis is None:
+        return Place(name, 0 if tensor.dim() >= 2 or shape[0] in lengths else None, None)
+    batch = first.batch
+    batch_axis = _batch_axis(shape, first, moved)
+    if batch_axis is None:
+        if batch > 1 and shape[0] % batch == 0 and shape[0] > batch:
+            return Place(name, None, 0, batch, "items first")
+        return Place(name, 0 if tensor.dim() >= 2 else None, None)
+    others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
+    fitting = [axis for axis in others if shape[axis] in lengths]
+    if tensor.dim() >= 3:
+        usual = 1 if batch_axis == 0 else 0
+        if tensor.dim() == 3 and batch_axis == 1 and usual not in fitting:
+            return Place(name, usual, batch_axis, batch)  # states of layers, (layers, batch, features)
+        if usual in fitting or not fitting or (tensor.dim() == 3 and shape[usual] > 1 and fitting[0] == 2):
+            return Place(name, usual, batch_axis, batch)
+        return Place(name, fitting[0], batch_axis, batch)
+    if tensor.dim() == 2 and fitting:
+        return Place(name, fitting[0], batch_axis, batch)
+    return Place(name, None, batch_axis, batch)
+
+
+def _batch_axis(shape: tuple[int, ...], first: Content, moved: torch.Tensor | None) -> int | None:
+    usual = 1 if first.axis == 0 and first.batch_axis == 1 else 0
+    fitting = [axis for axis in (usual, 1 - usual, 2) if axis < len(shape) and shape[axis] == first.batch]
+    if len(fitting) > 1 or (fitting and fitting[0] != usual):
+        alone = [axis for axis in fitting if moved is not None and _confined(moved, axis)]
+        if len(shape) > 1 and fitting[0] != usual and not alone:
+            return None
+        return (alone or fitting)[0]
+    return fitting[0] if fitting else None
+
+
+def _confined(moved: torch.Tensor, axis: int) -> bool:
+    """Whether only the first entries along an axis move, and something does."""
+    return bool(moved.any()) and not bool(moved.narrow(axis, 1, moved.shape[axis] - 1).any())
+
+
+def places(output: Any, found: list[Content], other: Any = None) -> list[Place]:
+    """The places of all floating outputs; those with rows first. `other` is the output for another first
+    sequence."""
+    if not found:
+        return []
+    after = dict(floating(other)) if other is not None else {}
+    made = []
+    for name, tensor in floating(output):
+        again = after.get(name)
+        same = again is not None and again.shape == tensor.shape
+        made.append(place_of(name, tensor, found, tensor != again if same else None))
+    return sorted(made, key=lambda place: place.pooled)

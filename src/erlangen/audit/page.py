@@ -8,10 +8,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from erlangen.audit.expect import Counterexample, bind_expected
+from erlangen.audit.expect import bind_expected
+from erlangen.audit.findings import merged
+from erlangen.audit.flows import FlowVerdict
 from erlangen.audit.picture import Picture, picture
 from erlangen.audit.report import VERDICTS, Report
-from erlangen.audit.verdict import CallVerdict, FlowVerdict
+from erlangen.audit.verdict import CallVerdict
 from erlangen.relations import Neighborhoods
 
 PANELS = 6
@@ -69,7 +71,7 @@ def render(report: Report) -> str:
         report=report,
         verdict_text=VERDICTS[report.verdict],
         tone=TONES[report.verdict],
-        faults=_faults(report.counterexamples),
+        faults=merged(report.findings),
         groups=groups,
         strip=[(call, letters[id(call)]) for call in report.calls],
         flows=[(flow, _flow_pictures(flow)) for flow in flows],
@@ -86,15 +88,6 @@ def short(value: Any) -> str:
     """
     text = str(value)
     return text if len(text) <= LONG else f"{text[: LONG - 3]}..."
-
-
-def _faults(examples: list[Counterexample]) -> list[tuple[Counterexample, list[str]]]:
-    """Counterexamples that differ only in their module together: (the first, all modules)."""
-    found: dict[Any, list[Counterexample]] = {}
-    for one in examples:
-        key = one.expected, one.measured, one.item, one.head, one.query, one.key, one.extra, one.where
-        found.setdefault(key, []).append(one)
-    return [(same[0], [one.module for one in same]) for same in found.values()]
 
 
 def _letter(number: int) -> str:
@@ -124,7 +117,7 @@ def _group(number: int, calls: list[CallVerdict]) -> Group:
             None if first.real_queries is None else first.real_queries[min(item, len(first.real_queries) - 1)]
         )
         at = broken is not None and any(broken.item == b and broken.head in (None, h) for b, h in where)
-        edge = (broken.query, broken.key) if broken is not None and at else None
+        edge = broken.pair if broken is not None and at else None
         panels.append((not at, picture(bound, wanted, real=rows, edge=edge, label=_where(where, first))))
     panels.sort(key=lambda pair: pair[0])  # the broken one first; otherwise in order
     drawn = [panel for _, panel in panels]
@@ -170,7 +163,7 @@ def _flow_pictures(flow: FlowVerdict) -> list[Picture]:
             wanted = wanted - flow.outside_attention[item]
         if flow.missing is not None:
             wanted = wanted | flow.missing[item]
-        edge = (broken.query, broken.key) if broken is not None and broken.item == item else None
+        edge = broken.pair if broken is not None and broken.item == item else None
         key = bound, wanted, None if rows is None else rows.tobytes()
         if key not in drawn:
             label = "" if len(set(flow.flow.relations)) == 1 else f"item {item}"

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from erlangen.audit.capture.calls import Unexplained
-from erlangen.audit.expect import Counterexample
-from erlangen.audit.verdict import CallVerdict, FlowVerdict
+from erlangen.audit.examine import Examination
+from erlangen.audit.findings import Finding
+from erlangen.audit.findings import lines as finding_lines
+from erlangen.audit.flows import FlowVerdict
+from erlangen.audit.obligations import Ledger, Obligation
+from erlangen.audit.verdict import CallVerdict
 
 VERDICTS = {
     "holds": "every expectation holds",
     "violated": "an expectation is violated",
-    "undecided": "too little of the model was seen to say",
-    "measured": "nothing was expected; the witnesses agree",
-    "contradictory": "nothing was expected; the witnesses contradict each other",
+    "undecided": "not everything could be compared",
+    "measured": "nothing was expected",
+    "contradictory": "nothing was expected; something is wrong all the same",
 }
 """Every verdict and what it says."""
 
@@ -32,19 +36,8 @@ class Coverage:
     """Softmax calls that were not attention (routers, classifiers)."""
 
 
-@dataclass(eq=False)
-class Trial:
-    """The calls of one more forward pass: other inputs, or training mode."""
-
-    label: str
-    calls: list[CallVerdict]
-    skipped: str | None = None
-    """Why it could not be run."""
-    differences: list[str] = field(default_factory=list)
-    """What it shows that the given inputs do not."""
-    contradictions: list[str] = field(default_factory=list)
-    varying: dict[str, str] = field(default_factory=dict)
-    """Module name -> what its relation depends on, where it differs at the same sizes."""
+Trial = Examination
+"""One more feeding: its calls, its flows, and what it shows that the given inputs do not."""
 
 
 @dataclass(eq=False)
@@ -57,19 +50,53 @@ class Report:
     calls: list[CallVerdict]
     flow: FlowVerdict | None
     other_flows: list[FlowVerdict]
-    trials: list[Trial]
-    counterexamples: list[Counterexample]
+    """The flows from other inputs to the same output."""
+    trials: list[Examination]
     contradictions: list[str]
     warnings: list[str]
     data_dependent: dict[str, str]
     """Module name -> what its relation depends on, for relations that vary with the data."""
     unchanged: bool
     """Outputs bit-identical before and after the audit, and no trace left in the model."""
+    obligations: Ledger
+    """Everything that was to be compared, and how each comparison ended; the verdict is a fold over it."""
+    flows: list[FlowVerdict] = field(default_factory=list)
+    """Every flow of the given inputs: from each input to each output."""
+    tried: dict[str, Any] = field(default_factory=dict)
+    """Lengths, batch sizes, modes, feedings and the range of tokens that were tried."""
+    not_tried: dict[str, str] = field(default_factory=dict)
+    """What was not tried -> why."""
+    not_judged: list[str] = field(default_factory=list)
+    """Modules whose calls the expectation does not speak about."""
+
+    def settle(self, expected: bool) -> None:
+        """Take the verdict from the obligations."""
+        verdict = self.obligations.verdict()
+        if not expected:
+            self.contradictions += [str(one) for one in self.findings if str(one) not in self.contradictions]
+            broken = verdict == "violated" or bool(self.contradictions)
+            verdict = "contradictory" if broken else "measured"
+        self.verdict = verdict
 
     @property
     def holds(self) -> bool:
-        """Whether nothing expected was violated and enough was seen to say so."""
+        """Whether nothing expected was violated and everything was compared."""
         return self.verdict in ("holds", "measured")
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Why obligations are broken, each once."""
+        return self.obligations.findings
+
+    @property
+    def counterexamples(self) -> list[Finding]:
+        """The edges that break the expectation."""
+        return [one for one in self.findings if one.kind in ("edge", "silent")]
+
+    @property
+    def open(self) -> list[Obligation]:
+        """What could not be compared, with the reasons."""
+        return self.obligations.opened
 
     @property
     def without_attention(self) -> str | None:
@@ -98,6 +125,10 @@ class Report:
             "calls": [_call_json(call) for call in self.calls],
             "flow": None if self.flow is None else _flow_json(self.flow),
             "warnings": [*([] if none is None else [none]), *self.all_warnings()],
+            "findings": [one.to_json() for one in self.findings],
+            "obligations": [one.to_json() for one in self.obligations],
+            "tried": self.tried,
+            "not_tried": self.not_tried,
         }
 
     def all_warnings(self) -> list[str]:
@@ -111,8 +142,17 @@ class Report:
         ]
         return [*self.contradictions, *found, *varying, *unexplained, *self.warnings]
 
+    def serious(self) -> list[str]:
+        """What may be wrong although nothing that was expected is: contradictions, differences, unseen
+        calls."""
+        found = [f"{trial.label}: {text}" for trial in self.trials for text in trial.differences]
+        hidden = [
+            f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
+        ]
+        return [*self.contradictions, *found, *hidden]
+
     def __str__(self) -> str:
-        lines = [f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]})", ""]
+        lines = [self.verdict_line(), ""]
         lines += _table(self.groups()) if self.calls else [self.without_attention or "no attention calls"]
         lines += [
             f"{_name(calls)}: with weights: {first.weights}"
@@ -127,10 +167,10 @@ class Report:
         )
         for flow in ([self.flow] if self.flow else []) + self.other_flows:
             lines += _flow_lines(flow)
-        if self.trials:
-            ran = [trial.label for trial in self.trials if trial.skipped is None]
-            lines.append(f"also tried: {', '.join(ran) or 'nothing'}")
-        lines += [f"violated: {example}" for example in self.counterexamples]
+        if self.not_tried:
+            lines.append("not tried: " + "; ".join(f"{name} ({why})" for name, why in self.not_tried.items()))
+        lines += [f"violated: {text}" for text in finding_lines(self.findings)]
+        lines += [f"open: {text}" for text in dict.fromkeys(str(one) for one in self.open)]
         lines += [f"warning: {text}" for text in self.all_warnings()]
         lines.append(
             "the model is unchanged: outputs bit-identical before and after, no hook or patch left"
@@ -138,6 +178,28 @@ class Report:
             else "THE MODEL MAY HAVE CHANGED: see the warnings"
         )
         return "\n".join(lines)
+
+    def verdict_line(self) -> str:
+        """The verdict with what was tried: a verdict says nothing about other lengths, modes or feedings."""
+        tried, parts = self.tried, []
+        if tried.get("lengths"):
+            parts.append(f"n = {', '.join(map(str, tried['lengths']))}")
+        if tried.get("batch"):
+            parts.append(f"batch {', '.join(map(str, tried['batch']))}")
+        if tried.get("modes"):
+            parts.append(", ".join(tried["modes"]))
+        if tried.get("feedings"):
+            parts.append(f"feedings {', '.join(tried['feedings'])}")
+        if tried.get("tokens"):
+            parts.append("tokens {} to {}".format(*tried["tokens"]))
+        for label, (count, of) in tried.get("sampled", {}).items():
+            if label == "given":
+                parts.append(f"{count} of {of} positions changed one by one")
+        if self.not_judged and self.verdict not in ("measured", "contradictory"):
+            names = ", ".join(self.not_judged[:4]) + (" and more" if len(self.not_judged) > 4 else "")
+            parts.append(f"nothing was expected of {names}")
+        said = f"; tried: {'; '.join(parts)}" if parts else ""
+        return f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]}){said}"
 
     def groups(self) -> list[tuple[list[CallVerdict], CallVerdict]]:
         """Calls with equal verdicts together, so that a hundred equal layers are one line."""
@@ -235,10 +297,16 @@ def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
     ]
 
 
+def _words(verdict: FlowVerdict) -> str:
+    """The relation of a flow, in words where it is irregular."""
+    text = str(verdict.relation)
+    return verdict.text() if "FromMask(" in text and len(set(verdict.flow.relations)) == 1 else text
+
+
 def _flow_lines(verdict: FlowVerdict) -> list[str]:
     flow = verdict.flow
-    runs = f"{flow.runs} runs{', batched' if flow.batched else ''}"
-    lines = [f"flow from {flow.content}: {verdict.relation} ({runs})"]
+    relation = _words(verdict) if flow.complete else verdict.text()
+    lines = [f"flow from {flow.content}: {relation} ({flow.runs} runs)"]
     if verdict.outside_attention is None:
         lines.append("  not predicted by the attention calls")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,15 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_propagate_forward_pre_hooks",
-    "_edge_update_forward_pre_hooks",
-)
+from erlangen.audit.capture.watching import unwatched
+from erlangen.audit.holdings import Holdings
+from erlangen.audit.holdings import same_bits as same_bits
+
+SAID = 12
+"""So many differences are told one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +45,27 @@ class RandomState:
         random.setstate(self.python)
 
 
+_audits = threading.RLock()
+_standing: list[Holdings] = []
+"""The holdings of the blocks that are running, outermost first; only who holds the lock touches them."""
+
+
+@contextmanager
+def exclusive() -> Iterator[None]:
+    """A block that no other thread's audit runs beside; a thread may enter it again inside itself.
+
+    The random state belongs to the process, and so does a model: two audits at once would disturb each
+    other's dropout and restore each other's changes.
+    """
+    with _audits:
+        yield
+
+
+def holdings_of(module: nn.Module) -> Holdings:
+    """What a module holds now; what an audit around has copied of it is not copied again."""
+    return Holdings(module, list(_standing))
+
+
 @dataclass(eq=False)
 class Snapshot:
     """Everything about a model that an audit must leave as it was."""
@@ -55,62 +74,51 @@ class Snapshot:
     random: RandomState = field(default_factory=RandomState.now)
 
     def __post_init__(self) -> None:
-        modules = list(self.model.modules())
-        self.modes = [(module, module.training) for module in modules]
-        self.buffers = [
-            (module, name, buffer, buffer.detach().clone())
-            for module in modules
-            for name, buffer in module._buffers.items()
-            if isinstance(buffer, torch.Tensor)
-        ]
-        self.gradients = [
-            (p, p.grad, None if p.grad is None else p.grad.clone()) for p in self.model.parameters()
-        ]
-        self.versions = [(p, p._version) for p in self.model.parameters()]
-        self.hooks = [(module, name, len(getattr(module, name, ()))) for module in modules for name in _HOOKS]
+        self.modes = [(name, module, module.training) for name, module in self.model.named_modules()]
+        self.holdings = holdings_of(self.model)
+
+    def restore_state(self) -> None:
+        """Put back what a forward pass may have changed: parameters, buffers, attributes, caches, hooks.
+
+        To be called between runs, not inside a session, whose hooks would go, too. Training flags and
+        random states stay as they are: the audit sets both on purpose.
+        """
+        self.holdings.put_back()
 
     def restore_buffers(self) -> None:
-        """Put back the buffers alone: running statistics move in training mode."""
-        with torch.no_grad():
-            for module, name, buffer, value in self.buffers:
-                module._buffers[name] = buffer
-                if not _same(buffer, value):
-                    buffer.copy_(value)
+        """The same: running statistics are but one of the things that a run changes."""
+        self.restore_state()
 
     def restore(self) -> None:
-        """Put back modes, buffers, gradients and random states."""
-        self.restore_buffers()
-        with torch.no_grad():
-            for parameter, gradient, value in self.gradients:
-                parameter.grad = gradient
-                if gradient is not None and value is not None and not _same(gradient, value):
-                    gradient.copy_(value)
-        for module, training in self.modes:
-            module.training = training
+        """Put back everything: the state, the training flags and the random states."""
+        self.restore_state()
+        for _, module, training in self.modes:
+            if module.training != training:
+                module.training = training
         self.random.set()
 
     def differences(self) -> list[str]:
-        """What is not as it was: empty when the audit left no trace."""
-        found = []
-        if any(module.training != training for module, training in self.modes):
-            found.append("the training mode of a module changed")
-        if any(
-            module._buffers.get(name) is not buffer or not _same(buffer, value)
-            for module, name, buffer, value in self.buffers
-        ):
-            found.append("a buffer changed")
-        if any(p.grad is not g or (g is not None and not _same(g, v)) for p, g, v in self.gradients):
-            found.append("a gradient changed")
-        if any(p._version != version for p, version in self.versions):
-            found.append("a parameter was written to")
-        if any(len(getattr(module, name, ())) != count for module, name, count in self.hooks):
-            found.append("a hook survived")
-        return found
+        """What is not as it was; after `restore`: what could not be put back. Empty: no trace was left."""
+        found = [
+            f"{name + '.' if name else ''}training is not as it was"
+            for name, module, training in self.modes
+            if module.training != training
+        ]
+        large = {one.path for one in self.holdings.tensors.values() if one.hash is not None}
+        for path in self.holdings.changed():
+            why = ", and is too large to have been copied" if path in large else ""
+            found.append(f"{path or 'the model'} is not as it was{why}")
+        found += [
+            f"{path} is an iterator: nobody can say whether it advanced" for path in self.holdings.iterators
+        ]
+        return found if len(found) <= SAID else [*found[:SAID], f"{len(found) - SAID} more differences"]
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[Snapshot]:
     """Run a block without gradients and put the model back afterwards, whatever happens inside.
+
+    No audit of another thread runs meanwhile, and no session around the block sees what runs in it.
 
     >>> model = nn.Dropout(0.5)
     >>> with untouched(model) as snapshot:
@@ -118,26 +126,12 @@ def untouched(model: nn.Module) -> Iterator[Snapshot]:
     >>> model.training, snapshot.differences()
     (True, [])
     """
-    snapshot = Snapshot(model)
-    try:
-        with torch.no_grad():
-            yield snapshot
-    finally:
-        snapshot.restore()
-
-
-def _same(a: torch.Tensor, b: torch.Tensor | None) -> bool:
-    return b is not None and same_bits(a, b)
-
-
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equality of every bit that counts: NaN equals NaN, and shapes and types must agree.
-
-    >>> same_bits(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
-    True
-    """
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.is_floating_point() or a.is_complex():
-        return bool(((a == b) | (a.isnan() & b.isnan())).all())
-    return torch.equal(a, b)
+    with exclusive(), unwatched():
+        snapshot = Snapshot(model)
+        _standing.append(snapshot.holdings)
+        try:
+            with torch.no_grad():
+                yield snapshot
+        finally:
+            _standing.remove(snapshot.holdings)
+            snapshot.restore()

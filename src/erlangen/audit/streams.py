@@ -11,13 +11,19 @@ from erlangen.audit.measure import Measured, Pass
 from erlangen.relations import Identity, Neighborhoods
 
 
-def name_sources(base: Pass, changed: dict[str, Pass]) -> None:
+def name_sources(
+    base: Pass, changed: dict[str, Pass], spots: dict[str, list[tuple[int, Pass]]], contents: list[Content]
+) -> None:
     """Fill in which inputs the queries and keys of each call depend on, and whether it is self or cross.
 
-    `changed[name]` is the same pass with all content of one input changed. A call is cross-attention when its
-    queries and its keys depend on different inputs, or, within one input, when their numbers differ.
+    `changed[name]` is the same pass with all content of one input changed, `spots[name]` are passes with one
+    position changed. The queries are the positions of an input when the query that moves most with position p
+    is query p; likewise the keys. A call is self-attention when both are positions of one input,
+    cross-attention when of two different ones. Summaries, chunks, memory tokens and single steps are no
+    positions: such a call is *derived*, and only the flow can judge it.
     """
     cached = any("past" in key and value is not None for key, value in base.inputs.kwargs.items())
+    lengths = {content.name: content.length for content in contents}
     for call in base.calls:
         queries, keys = set(), set()
         for name, other in changed.items():
@@ -28,8 +34,63 @@ def name_sources(base: Pass, changed: dict[str, Pass]) -> None:
                 queries |= {name} if after[0] != call.fingerprints[0] else set()
                 keys |= {name} if after[1] != call.fingerprints[1] else set()
         call.query_inputs, call.key_inputs = frozenset(queries), frozenset(keys)
-        apart = queries != keys if len(changed) > 1 else call.queries != call.keys and not cached
-        call.kind = "cross" if apart else "self"
+        call.query_owner = _owner(call, 0, call.queries, queries, spots, lengths)
+        call.key_owner = _owner(call, 1, call.keys, keys, spots, lengths)
+        call.kind = _kind(call, spots, lengths, cached)
+    derived = {size for call in base.calls if call.kind == "derived" for size in (call.queries, call.keys)}
+    for call in base.calls:
+        if call.kind == "self" and call.queries in derived - set(lengths.values()):
+            call.kind = "derived"  # among summaries that another call made
+
+
+def _owner(
+    call: Measured,
+    side: int,
+    size: int,
+    inputs: set[str],
+    spots: dict[str, list[tuple[int, Pass]]],
+    lengths: dict[str, int],
+) -> str | None:
+    """The input whose positions the queries or keys are: the one of that length, if several the one they
+    follow."""
+    fitting = [name for name in lengths if name in inputs and lengths[name] == size]
+    if len(fitting) > 1:
+        fitting = [name for name in fitting if _follows(call, spots.get(name, []), side)] or fitting[:1]
+    if fitting:
+        return fitting[0]
+    known = [name for name in lengths if name in inputs]
+    return known[0] if len(known) == 1 else None  # at another rate
+
+
+def _kind(
+    call: Measured, spots: dict[str, list[tuple[int, Pass]]], lengths: dict[str, int], cached: bool
+) -> str:
+    queries, keys = call.query_inputs, call.key_inputs
+    if call.queries == call.keys:
+        if queries == keys:
+            return "self"
+        if any(_follows(call, spots.get(name, []), 0) and _follows(call, spots.get(name, []), 1) for name in
+               queries & keys):  # fmt: skip
+            return "self"
+        return "cross" if queries and keys else "derived"
+    if cached:
+        return "self"
+    readers = {name for name in queries if lengths[name] == call.queries} or queries - keys
+    read = {name for name in keys if lengths[name] == call.keys} or keys - queries
+    own = {name for name in readers if _follows(call, spots.get(name, []), 0)} or readers
+    return "cross" if own and read and not own & read else "derived"
+
+
+def _follows(call: Measured, spots: list[tuple[int, Pass]], side: int) -> bool:
+    """Whether the row of queries (side 0) or keys (side 1) that moves most with position p is row p."""
+    hits = []
+    for position, other in spots:
+        after = other.calls[call.index].marks if call.index < len(other.calls) else None
+        if call.marks is None or after is None or after[side].shape != call.marks[side].shape:
+            return False
+        size = np.abs(after[side] - call.marks[side])
+        hits.append(bool(size.any()) and int(size.argmax()) == position)
+    return bool(hits) and sum(hits) * 2 > len(hits)
 
 
 def predict(
@@ -40,16 +101,17 @@ def predict(
     relation: Callable[[Measured], Neighborhoods],
     *,
     residual: bool = True,
+    owner: str | None = None,
 ) -> Neighborhoods | None:
     """What `rows` output rows can depend on in the target input: the boolean product of the calls' relations.
 
     Each call adds what its keys have seen, with residuals also what its queries have seen already; last call
     leftmost. Two inputs are two sequences, joined by cross-attention. None when the calls do not form one or
-    two such sequences (sizes change on the way).
+    two such sequences (sizes change on the way). `owner` is the input that the rows are the positions of.
     """
-    if len(contents) == 1:
+    if not any(call.kind == "cross" for call in calls):
         return _one_sequence(calls, target, rows, relation, residual)
-    return _two_sequences(calls, contents, target, rows, relation, residual)
+    return _two_sequences(calls, contents, target, rows, relation, residual, owner)
 
 
 def _one_sequence(
@@ -81,16 +143,21 @@ def _two_sequences(
     rows: int,
     relation: Callable[[Measured], Neighborhoods],
     residual: bool,
+    owner: str | None,
 ) -> Neighborhoods | None:
     crossing = [call for call in calls if call.kind == "cross"]
     sources = {call.key_inputs for call in crossing}
-    if len(contents) != 2 or len(sources) != 1 or len(next(iter(sources))) != 1:
+    if len(sources) != 1 or len(next(iter(sources))) != 1:
         return None
     (source,) = next(iter(sources))
-    encoder = next(content for content in contents if content.name == source)
-    decoder = next(content for content in contents if content.name != source)
-    if rows != decoder.length:
+    encoder = next((content for content in contents if content.name == source), None)
+    read = {name for call in crossing for name in call.query_inputs if name != source}
+    of_encoder = encoder is not None and owner == source and rows == encoder.length
+    decoders = [content for content in contents if content.name in read]
+    decoders = [content for content in decoders if of_encoder or content.length == rows]
+    if encoder is None or len(decoders) != 1 or target not in (encoder, decoders[0]):
         return None
+    decoder = decoders[0]
     columns = target.length
     empty = np.empty((0, 2), np.int64)
     own = np.stack([np.arange(columns)] * 2, axis=1)
@@ -110,7 +177,7 @@ def _two_sequences(
             if (call.queries, call.keys) != (decoder.length,) * 2:
                 return None
             reach = _step(reach, relation(call), residual)
-    return reach
+    return inside if of_encoder else reach
 
 
 def _step(reach: Neighborhoods, relation: Neighborhoods, residual: bool) -> Neighborhoods:

@@ -6,7 +6,10 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -43,7 +46,8 @@ def resolve(target: str, n: int | None = None) -> tuple[nn.Module, Any]:
 
     - `transformers:MODEL_TYPE`: built from its configuration, made small, with random weights: no download;
     - `file.py:factory` or `package.module:factory`: a function without required arguments that returns
-      (model, inputs), called with n=... if it takes `n` and a length was asked for.
+      (model, inputs), called with n=... if it takes `n` and a length was asked for. The file's folder, or the
+      current directory, is on the path, so that neighbours are found as by `python file.py`.
 
     >>> resolve("gpt2")
     Traceback (most recent call last):
@@ -60,7 +64,7 @@ def resolve(target: str, n: int | None = None) -> tuple[nn.Module, Any]:
         raise ParameterError(f"--n is the length of the sequence, at least 2; got {n}")
     if place == "transformers":
         return transformers_model(name, n)
-    return _called(_factory(place, name), target, n)
+    return _called(target, place, name, n)
 
 
 def transformers_model(model_type: str, n: int | None = None) -> tuple[nn.Module, Any]:
@@ -182,42 +186,111 @@ def _both(names: set[str], config: Any) -> bool:
     return {"pixel_values", "input_ids"} <= names and hasattr(config, "projection_dim")
 
 
-def _factory(place: str, name: str) -> Any:
-    if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
-            raise DataError(f"there is no file {place!r}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise DataError(f"{place!r} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        # Dataclasses and pickling look their module up by name.
-        sys.modules.setdefault(path.stem, module)
-    else:
-        spec, module = None, None
-    try:
-        if spec is not None and spec.loader is not None and module is not None:
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-    except Exception as error:
-        raise DataError(f"importing {place} failed: {type(error).__name__}: {error}") from error
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        raise DataError(f"{place} has no function {name!r}")
-    return factory
-
-
-def _called(factory: Any, target: str, n: int | None) -> tuple[nn.Module, Any]:
-    takes = inspect.signature(factory).parameters
-    if n is not None and "n" not in takes:
-        raise ParameterError(f"--n {n} was given, but {target} takes no argument n")
-    try:
-        made = factory(**({} if n is None else {"n": n}))
-    except Exception as error:
-        raise DataError(f"{target} failed: {type(error).__name__}: {error}") from error
+def _called(target: str, place: str, name: str, n: int | None) -> tuple[nn.Module, Any]:
+    """Import the factory and call it, with its neighbours on the path all the while."""
+    path = Path(place) if place.endswith(".py") else None
+    if path is not None and not path.is_file():
+        raise DataError(f"there is no file {place!r}")
+    folder = Path.cwd() if path is None else path.resolve().parent
+    with _first_on_path(folder):
+        with _told(f"importing {place}", folder, path):
+            module = importlib.import_module(place) if path is None else _executed(path)
+        factory = getattr(module, name, None)
+        if not callable(factory):
+            raise DataError(f"{place} has no function {name!r}")
+        if n is not None and not _takes_length(factory):
+            raise ParameterError(f"--n {n} was given, but {target} takes no argument n")
+        with _told(target, folder, path):
+            made = factory(**({} if n is None else {"n": n}))
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], nn.Module):
         raise DataError(
             f"{target} must return (model, inputs) with a torch.nn.Module first, got {type(made).__name__}"
         )
     return made
+
+
+@contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    """The folder comes first on the path, as for `python file.py`, and afterwards last.
+
+    It is not taken off: a forward pass may import a neighbour only when it runs. At the end it hides nothing.
+    """
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+
+
+def _executed(path: Path) -> ModuleType:
+    """A file run as a module under its own name."""
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickling look their module up by name; a module that has this name already keeps it.
+    known = sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if known is module:
+            sys.modules.pop(path.stem, None)
+        raise
+    return module
+
+
+@contextmanager
+def _told(doing: str, folder: Path, path: Path | None) -> Iterator[None]:
+    """Whatever the target's own code raises becomes one sentence that names what is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise DataError(f"{doing} failed: {_missing(error, folder)}") from error
+    except ImportError as error:
+        if path is not None and "relative import" in str(error):
+            hint = (
+                f"; a file that imports relatively is a module of a package: audit "
+                f"{_dotted(path)}:FACTORY from the folder that holds the package"
+            )
+            raise DataError(f"{doing} failed: {error}{hint}") from error
+        raise DataError(f"{doing} failed: {type(error).__name__}: {error}") from error
+    except SystemExit as error:
+        # Otherwise a script that ends by itself would end the audit, and 0 reads as "holds".
+        raise DataError(
+            f"{doing} failed: it ended the program, sys.exit({error.code!r}); code that is to run only as a "
+            'script belongs under if __name__ == "__main__"'
+        ) from error
+    except Exception as error:
+        raise DataError(f"{doing} failed: {type(error).__name__}: {error}") from error
+
+
+def _missing(error: ModuleNotFoundError, folder: Path) -> str:
+    if error.name is None:
+        return str(error)
+    parent = error.name.rpartition(".")[0]
+    if parent and parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
+        return f"there is no module {error.name!r}: {parent} is a module, no package"
+    inside = f"in the package {parent}" if parent in sys.modules else f"in {folder}, nor is it installed"
+    return f"there is no module {error.name!r} {inside}"
+
+
+def _dotted(path: Path) -> str:
+    """The name under which a file of a package is imported."""
+    parts = [path.stem]
+    for folder in path.resolve().parents:
+        if not (folder / "__init__.py").is_file():
+            break
+        parts.insert(0, folder.name)
+    return ".".join(parts if len(parts) > 1 else [path.resolve().parent.name, *parts])
+
+
+def _takes_length(factory: Any) -> bool:
+    try:
+        takes = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return True  # nothing is known of it, so the call itself tells
+    return "n" in takes or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())

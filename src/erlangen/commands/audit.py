@@ -19,8 +19,8 @@ downloaded), file.py:factory or package.module:factory, a function that returns 
 factory runs its code.
 
 \b
-Exit codes: 0 what was expected holds, 1 it is violated, 2 bad usage, 3 too little was seen to say.
-Without --expect: 0 when the witnesses agree, 1 when they contradict each other.
+Exit codes: 0 what was expected holds, 1 it is violated, 2 bad usage, 3 not everything could be compared.
+Without --expect: 0 when nothing is wrong, 1 when something is (padding read, items mixed, NaN), 3 as above.
 
 \b
 Examples:
@@ -30,7 +30,7 @@ Examples:
 """
 
 EXIT = {"holds": 0, "measured": 0, "violated": 1, "contradictory": 1, "undecided": 3}
-"""Verdict -> exit code; `measured` needs full coverage as well, see `exit_code`."""
+"""Verdict -> exit code; `measured` needs every comparison made as well, see `exit_code`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +51,25 @@ def audit(
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write the report as a page that needs no network.")
     ] = None,
+    flow: Annotated[
+        bool,
+        typer.Option("--flow/--no-flow", help="Also measure what the outputs depend on, by changing inputs."),
+    ] = True,
+    feedings: Annotated[
+        str | None,
+        typer.Option(
+            "--feedings",
+            metavar="NAMES",
+            help="Which other ways of feeding to try, by commas; all by default.",
+        ),
+    ] = None,
+    positions: Annotated[
+        str | None,
+        typer.Option(
+            "--positions", metavar="NUMBERS", help="The positions to change, by commas; all by default."
+        ),
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget", help="About how many seconds it may take.")] = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead.")] = False,
 ) -> None:
     """Parse, build, audit, print."""
@@ -63,7 +82,17 @@ def audit(
         raise ParameterError(f"--expect takes a pairwise relation; {relation} is ternary")
     if html is not None and not html.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {html.parent}", param_hint="--html")
-    report = _measured(target, n, relation)
+    options: dict[str, Any] = {"flow": flow, "budget": budget}
+    if feedings is not None:
+        options["feedings"] = [name.strip() for name in feedings.split(",") if name.strip()]
+    if positions is not None:
+        try:
+            options["positions"] = [int(number) for number in positions.split(",")]
+        except ValueError as error:
+            raise typer.BadParameter(
+                f"expected numbers with commas between them, got {positions!r}", param_hint="--positions"
+            ) from error
+    report = _measured(target, n, relation, options)
     if html is not None:
         report.save(html)
     typer.echo(report.dumps() if as_json else str(report))
@@ -74,13 +103,12 @@ def audit(
 
 def exit_code(report: Report) -> int:
     """0, 1 or 3: what was expected holds, is violated, or cannot be told from what was seen."""
-    seen = report.calls or report.flow is not None
-    if report.verdict == "measured" and (report.coverage.unexplained or not seen):
+    if report.verdict == "measured" and (report.open or not len(report.obligations)):
         return 3
     return EXIT[report.verdict]
 
 
-def _measured(target: str, n: int | None, relation: Any) -> Report:
+def _measured(target: str, n: int | None, relation: Any, options: dict[str, Any]) -> Report:
     """Build and audit under a progress bar on standard error, so that standard output is the report alone."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -93,4 +121,6 @@ def _measured(target: str, n: int | None, relation: Any) -> Report:
         from erlangen.audit.targets import resolve
 
         model, inputs = resolve(target, n)
-        return run(model, inputs, relation, progress=lambda step: progress.update(task, description=step))
+        return run(
+            model, inputs, relation, **options, progress=lambda step: progress.update(task, description=step)
+        )

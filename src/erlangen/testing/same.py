@@ -10,14 +10,15 @@ from erlangen.audit.comparison import Comparison, compare
 
 
 def assert_same_relation(model_a: nn.Module, model_b: nn.Module, inputs: Any) -> Comparison:
-    """Fail unless two models read the same keys, call by call and head by head, and let outputs depend on the
-    same positions: a rewrite, another backend, another version.
+    """Fail unless two models read the same keys with the same weights, call by call and head by head, and let
+    outputs depend on the same positions: a rewrite, another backend, another version.
 
     >>> import torch
     >>> a, b = (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2))
     >>> assert_same_relation(a, b, torch.randn(2, 5, 8)).calls
     1
     """
+    __tracebackhide__ = True
     result = compare(model_a, model_b, inputs)
     if not result.same:
         raise AssertionError(str(result))

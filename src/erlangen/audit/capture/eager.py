@@ -9,6 +9,7 @@ import torch
 from erlangen.audit.capture.calls import EagerCall, fingerprint
 from erlangen.audit.capture.module import hidden_states
 from erlangen.audit.capture.sdpa import fold
+from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import Node, contracted_axis, name_of, opaque, product_factors, tensors
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def _mark_module(session: Session, softmax: Node) -> None:
         return
     if frame.opaque is None:
         session.seen += 1
+        frame.source = source_line()
     frame.opaque = "its softmax does not run over the keys of one product"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ class Frame:
     kwargs: dict[str, Any]
     opaque: str | None = None
     """Why the attention seen inside needs a probe of the whole module, if it does."""
+    source: str | None = None
+    """The line whose step made it opaque."""
     calls: int = 0
     """How many calls its own code has made so far."""
 
@@ -36,14 +39,23 @@ class Frames:
         self._handles: list[Any] = []
         self.stack: list[Frame] = []
         self.paused = False
+        self._thread = 0
 
     def __enter__(self) -> Frames:
+        self._thread = threading.get_ident()
+        try:
+            self._register()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _register(self) -> None:
         for module in dict.fromkeys(self._model.modules()):
             if isinstance(module, torch.jit.ScriptModule):
                 continue
             self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._leave, always_call=True))
-        return self
 
     def __exit__(self, *error: object) -> None:
         for handle in self._handles:
@@ -64,11 +76,11 @@ class Frames:
         return None
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if not self.paused:
+        if not self.paused and threading.get_ident() == self._thread:
             self.stack.append(Frame(module, self._names.get(id(module), ""), args, kwargs))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self.paused:
+        if self.paused or threading.get_ident() != self._thread:
             return
         while self.stack:
             frame = self.stack.pop()

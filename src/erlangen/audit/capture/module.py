@@ -9,6 +9,7 @@ import torch
 from erlangen.audit.capture.calls import ModuleCall, content_key, fingerprint
 from erlangen.audit.capture.frames import Frame
 from erlangen.audit.capture.tape import tensors
+from erlangen.audit.state import RandomState, holdings_of
 
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
@@ -25,13 +26,27 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
     hidden = hidden_states(frame)
     if hidden is None or hidden.shape[0] != session.batch:
         raise ValueError("its module takes no hidden states of shape (batch, length, dim)")
+    given = tensors((frame.args, frame.kwargs))
+    if any(t is not hidden and t.is_floating_point() and t.shape == hidden.shape for t in given):
+        # Queries, keys and values apart: changing one of them alone would show another relation.
+        raise ValueError("its module takes several sequences")
+
+    held = holdings_of(frame.module)
 
     def run(value: torch.Tensor) -> torch.Tensor:
         copies = value.shape[0] // hidden.shape[0]
         args, kwargs = (_swap(part, hidden, value, copies) for part in (frame.args, frame.kwargs))
+        random = RandomState.now()
+        try:
+            out = frame.module(*args, **kwargs)
+        finally:
+            # The model runs on after the probe: a cache that the probe filled, or a number that it drew,
+            # would change what follows.
+            held.put_back()
+            random.set()
         produced = [
             t
-            for t in tensors(frame.module(*args, **kwargs))
+            for t in tensors(out)
             if t.is_floating_point() and t.dim() >= 2 and t.shape[:2] == value.shape[:2]
         ]
         if not produced:
@@ -43,7 +58,17 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
     key = ("module", frame.name, frame.module.training, hidden.shape, hidden.dtype, tuple(others))
     source = fingerprint(hidden)
     return ModuleCall(
-        frame.name, batch, 1, length, length, run, hidden, frame.calls, key, fingerprints=(source, source)
+        frame.name,
+        batch,
+        1,
+        length,
+        length,
+        run,
+        hidden,
+        frame.calls,
+        key,
+        fingerprints=(source, source),
+        source=frame.source,
     )
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
-from erlangen.audit.capture import eager, mha, sdpa
+from erlangen.audit.capture import eager, flex, mha, own, sdpa
 from erlangen.audit.capture.calls import Call, Unexplained
-from erlangen.audit.capture.flex import flex_rule
 from erlangen.audit.capture.frames import Frame, Frames
 from erlangen.audit.capture.module import module_call
-from erlangen.audit.capture.own import attend_rule
-from erlangen.audit.capture.patches import replaced
-from erlangen.audit.capture.pyg import EdgeSoftmax
+from erlangen.audit.capture.pyg import EdgeSoftmax, edge_softmax
+from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import PRODUCTS, Node, Tape, name_of
+from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, unobserved
 
 # Held here, so that a library that replaces them by name is still seen to call them.
 _SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
@@ -28,8 +28,9 @@ Observer = Callable[[Call], None]
 
 
 class Session:
-    """Watches a model while it runs inside `with`; afterwards no hook and no patch is left.
+    """Watches a model while it runs inside `with`; afterwards no hook and no exchanged function is left.
 
+    It watches the thread that entered it. Sessions of other threads, and one inside it, see their own calls.
     `observe` is called with each attention call, in order, while the tensors that reached it still exist.
     `batch` is the number of sequences in the input: it tells batch items from heads in folded shapes.
     """
@@ -51,14 +52,22 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(self.frames)
             stack.enter_context(self._edges)
-            rules = [*flex_rule(self), *attend_rule(self), *self._edges.rule()]
-            stack.enter_context(replaced(self._model, rules))
+            stack.enter_context(Watcher(self._functions(), lambda: self.frames.paused))
             stack.enter_context(self._mode)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
+
+    def _functions(self) -> dict[FunctionType, Record]:
+        """The functions that no function mode sees, and what is done with a call of each."""
+        watched = [
+            (flex.flex_attention(), partial(flex.record, self)),
+            (own.attend(), partial(own.record, self)),
+            (edge_softmax(), self._edges.record),
+        ]
+        return {function: partial(self._called, record, function) for function, record in watched if function}
 
     @property
     def other_softmaxes(self) -> int:
@@ -81,13 +90,28 @@ class Session:
             owner.calls += 1
         was_paused, self.frames.paused = self.frames.paused, True
         try:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
-                self._observe(make())
+            with torch.no_grad(), unobserved():
+                call = make()
+                call.source = call.source or source_line()
+                self._observe(call)
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             self.unexplained.append(Unexplained(self.frames.name() if name is None else name, reason))
         finally:
             self.frames.paused = was_paused
+
+    def _called(
+        self, record: Any, function: FunctionType, run: Any, again: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Run a watched function as if nobody watched, then hand on the call; what it calls is not a call."""
+        self.frames.paused = True
+        try:
+            with unobserved():
+                out = run(*args, **kwargs)
+        finally:
+            self.frames.paused = False
+        self.emit(lambda: record(function, again, args, kwargs))
+        return out
 
     def dispatch(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Run one torch function and note what it means for attention."""
@@ -116,7 +140,7 @@ class Session:
         self.emit(lambda: module_call(self, frame), frame.name)
 
 
-class _Mode(TorchFunctionMode):
+class _Mode(ObservingMode):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from erlangen.audit.capture.calls import MASKING
+from erlangen.audit.capture.calls import masks
 
 PRODUCTS = {"matmul", "bmm", "einsum", "baddbmm", "mm", "rmatmul"}
 ADDING = {"add", "radd", "iadd", "sub", "subtract", "isub"}
@@ -348,7 +348,7 @@ def _keeps_a_head(index: Any, out: torch.Tensor, parent: Node) -> bool:
 def replay(node: Node, memory: dict[int, torch.Tensor] | None = None, *, level: bool = True) -> torch.Tensor:
     """The value of a node if all scores had been zero: same steps, same masks, dropout off.
 
-    Finite biases above `MASKING` are taken as zero, so that no edge is lost to underflow; without `level`
+    Biases that do not mask are taken as zero, so that no edge is lost to underflow; without `level`
     they are kept, and the value tells the weights.
     """
     memory = {} if memory is None else memory
@@ -377,7 +377,7 @@ def replay(node: Node, memory: dict[int, torch.Tensor] | None = None, *, level: 
 
 def leveled(bias: torch.Tensor, sign: int = 1) -> torch.Tensor:
     """An additive bias with its finite weights set to zero and its masking values kept."""
-    return torch.where(bias * sign > MASKING, torch.zeros_like(bias), bias)
+    return torch.where(masks(bias * sign), bias, torch.zeros_like(bias))
 
 
 def _level(arguments: Any, recorded: tuple[Any, ...], sign: int) -> Any:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from erlangen.audit.capture.calls import (
-    MASKING,
     AttendCall,
     Call,
     EagerCall,
@@ -16,6 +15,8 @@ from erlangen.audit.capture.calls import (
     FlexCall,
     MHACall,
     SDPACall,
+    least_logarithm,
+    masks,
 )
 from erlangen.audit.capture.tape import replay
 from erlangen.audit.support import Support
@@ -27,7 +28,7 @@ from erlangen.relations import Batch, Full, Neighborhoods, PerHead
 def declared(call: Call) -> Support | None:
     """What reached the call, read as a relation; None where nothing was declared (a probed module).
 
-    An additive bias above -1e4 is an edge, -1e4 and below is none. `is_causal` means j <= i, counted from
+    An additive bias is an edge unless it masks (`masks`). `is_causal` means j <= i, counted from
     the first query, as SDPA documents it.
     """
     return None
@@ -63,7 +64,9 @@ def _eager(call: EagerCall) -> Support:
     scores = replay(call.scores)
     rank = scores.dim()
     bound = query_key_last(scores, call.scores.axes, call.key_factor)
-    return _support((bound > MASKING)[..., : call.keys].cpu(), call, tuple(bound.shape[: rank - 2]))
+    # Weights count as zero in a replay, so that what is low was masked, though it may have been scaled since.
+    allowed = (bound >= least_logarithm(scores.dtype))[..., : call.keys]
+    return _support(allowed.cpu(), call, tuple(bound.shape[: rank - 2]))
 
 
 @declared.register
@@ -73,10 +76,7 @@ def _flex(call: FlexCall) -> Support:
     if call.block_mask is not None and call.block_mask.mask_mod is not None:
         allowed = allowed & over_all_pairs(call.block_mask.mask_mod, shape, call.query.device)
     if call.score_mod is not None:
-        zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
-        score_mod = call.score_mod
-        scores = over_all_pairs(lambda *at: score_mod(zero, *at), shape, call.query.device)
-        allowed = allowed & (scores > MASKING)
+        allowed = allowed & ~masks(bias_of_score_mod(call))
     return Support.from_dense(allowed.cpu().numpy())
 
 
@@ -112,12 +112,12 @@ def _edges(call: EdgeSoftmaxCall) -> Support:
 
 
 def readable(mask: torch.Tensor) -> torch.Tensor:
-    """True where a mask in SDPA's sense (True or a bias above -1e4) lets a query read.
+    """True where a mask in SDPA's sense (True or a bias that does not mask) lets a query read.
 
     >>> readable(torch.tensor([0.0, -3.0, -1e9, float("-inf")])).tolist()
     [True, True, False, False]
     """
-    return mask if mask.dtype == torch.bool else mask > MASKING
+    return mask if mask.dtype == torch.bool else ~masks(mask)
 
 
 def _support(allowed: torch.Tensor, call: Call, leading: tuple[int, ...]) -> Support:
@@ -128,6 +128,15 @@ def _support(allowed: torch.Tensor, call: Call, leading: tuple[int, ...]) -> Sup
         return Support.same(one, call.batch, call.heads)
     full = allowed.expand(*leading, call.queries, call.keys)
     return Support.from_dense(items_and_heads(full, call).numpy())
+
+
+def bias_of_score_mod(call: FlexCall) -> torch.Tensor:
+    """What the score_mod of a call makes of a score of zero, at every (batch item, head, query, key)."""
+    score_mod = call.score_mod
+    assert score_mod is not None
+    zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
+    shape = (call.batch, call.heads, call.queries, call.keys)
+    return over_all_pairs(lambda *at: score_mod(zero, *at), shape, call.query.device)
 
 
 def over_all_pairs(function, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:

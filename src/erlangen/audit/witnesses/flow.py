@@ -1,40 +1,40 @@
 """The flow witness: the model as a black box. Change one position; every output bit that moves depends on it.
 
-Equality is bit for bit, between runs of equal shapes with equal random states. A change so small that it may
-be rounding (a mixture of experts groups tokens by expert, and other groups round otherwise) is run again in
-double precision: a real dependence stays as large, rounding shrinks. A model that already computes in double
-precision is run again in single, where rounding grows. Rounding is reported apart.
+Equality is bit for bit, between runs of equal shapes with equal random states; the batch is always the given
+one. A change as small as rounding (a mixture of experts groups tokens by expert, and other groups round
+otherwise) is run again in another precision: a real dependence stays as large, rounding does not. Rounding is
+reported apart, and nothing larger than a few units in the last place is ever excused as rounding.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.inputs import Content, Inputs, contents, with_content
-from erlangen.audit.outputs import Place, place_of
-from erlangen.audit.state import RandomState, Snapshot, untouched
+from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.outputs import Place
+from erlangen.audit.reading import read
+from erlangen.audit.state import untouched
+from erlangen.audit.witnesses.runs import Mode, Runner
+from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
 
-ROWS = 64
-"""Sequences in one batched run."""
-SMALL = 1e-4
-"""Changes below this part of the output's size are suspected of being rounding."""
+ULPS = 32
+"""Changes above this many units in the last place of the output's size are never rounding."""
 SMALL_IN_DOUBLE = 1e-11
-"""The same for models that compute in double precision."""
+"""The part of the output's size below which a model in double precision is suspected of rounding."""
 SHRINKS = 1e-3
 """A change that shrinks below this part of itself in double precision was rounding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Flow:
-    """What the outputs depend on: `relations[b]` relates the output rows of item b to input positions."""
+    """What the rows of one output depend on: `relations[b]` relates the rows of item b to positions."""
 
     content: str
     relations: tuple[Neighborhoods, ...]
@@ -43,25 +43,46 @@ class Flow:
     batch_leak: tuple[int, int] | None
     """(item changed, item that moved), when a sequence depends on another one of its batch."""
     runs: int
-    batched: bool
     pooled: bool
     """The output has one row for each sequence."""
+    output: str = ""
+    """The name of the output."""
+    positions: tuple[int, ...] | None = None
+    """The positions that were changed; None when all were."""
+    sizes: np.ndarray | None = None
+    """How much each row moves with each position, relative to the output's largest entry: (batch, rows,
+    n)."""
+    leak_size: float | None = None
+    """The size of the largest change between items of a batch."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every position was changed."""
+        return self.positions is None
 
 
-def flow(model: nn.Module, inputs: Inputs, content: Content | None = None, *, observed: bool = False) -> Flow:
-    """Which output rows depend on which positions of one input: n runs, batched where batching does not mix.
+def flow(
+    model: nn.Module,
+    inputs: Inputs,
+    content: Content | None = None,
+    *,
+    observed: bool = False,
+    mode: Mode | None = None,
+) -> Flow:
+    """Which rows of the first output with rows depend on which positions of one input: n runs.
 
     `observed` runs under an idle function mode: PyTorch then leaves its fast paths, as under any observer.
+    The model runs in the mode it is in, unless another is given.
 
     >>> scan = nn.GRU(2, 2, batch_first=True)
     >>> flow(scan, Inputs.of(torch.zeros(1, 3, 2))).relations[0].dense().astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
-    found = contents(model, inputs)
-    content = found[0] if content is None else content
+    reading = read(model, inputs)
+    content = reading.contents[0] if content is None else content
+    mode = mode or Mode("as it is", train=model.training)
     with untouched(model) as snapshot:
-        runner = _Runner(model, inputs, content, found, observed, snapshot)
-        return runner.single()
+        return measure(Runner(model, inputs, reading, snapshot, mode, observed=observed), content)[0]
 
 
 def suffix_flow(
@@ -74,199 +95,188 @@ def suffix_flow(
     >>> suffix_flow(nn.GRU(2, 2, batch_first=True), Inputs.of(torch.zeros(1, 3, 2)))
     []
     """
-    found = contents(model, inputs)
-    content = found[0] if content is None else content
+    reading = read(model, inputs)
+    content = reading.contents[0] if content is None else content
     with untouched(model) as snapshot:
-        runner = _Runner(model, inputs, content, found, False, snapshot)
-        moved = []
+        runner = Runner(model, inputs, reading, snapshot, Mode("as it is", train=model.training))
+        place, *_ = _places(runner)
+        base, moved = place.rows(runner.base()), []
         for j in range(1, content.length):
-            rows = runner.rows(with_content(inputs, content, content.changed(range(j, content.length))))
-            changed = _moved(rows, runner.base)[0].numpy()
+            rows = place.rows(runner.changed(content, range(j, content.length)))
+            changed = differs(rows, base)[0].numpy()
             moved += [(int(b), int(i), j) for b, i in np.argwhere(changed) if i < j]
     return moved
 
 
-def spot_flow(model: nn.Module, inputs: Inputs, content: Content, positions: list[int]) -> np.ndarray:
-    """The flow from a few positions only, in the mode the model is in: shape (batch, rows, positions).
+def _places(runner: Runner) -> list[Place]:
+    made = runner.places()
+    if not made:
+        raise DataError("the model returns no floating point tensor, so nothing flows that could be measured")
+    return made
 
-    Changes below a millionth of the output's size are not counted.
+
+def measure(runner: Runner, content: Content, positions: list[int] | None = None) -> list[Flow]:
+    """The flow from one input to every floating output, those with rows first.
+
+    `positions` are the positions to change, all of them by default. A model whose output changes from run to
+    run is refused: what moves by itself depends on nothing that could be told.
     """
-    with untouched(model) as snapshot:
-        runner = _Runner(model, inputs, content, contents(model, inputs), False, snapshot)
-        scale = float(runner.base.double().abs().nan_to_num().max()) or 1.0
-        columns = []
-        for j in positions:
-            rows = runner.rows(with_content(inputs, content, content.changed(j)))
-            columns.append(_moved(rows, runner.base)[1] > 1e-6 * scale)
-    return torch.stack(columns, dim=-1).numpy()
-
-
-class _Runner:
-    """Runs one model on changed inputs, always from the same random state."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        content: Content,
-        found: list[Content],
-        observed: bool,
-        snapshot: Snapshot,
-    ) -> None:
-        self.model, self.inputs, self.content, self.found = model, inputs, content, found
-        self.observed = observed
-        self.random = RandomState.now()
-        self.snapshot = snapshot
-        self.runs = 0
-        output = self._run(inputs)
-        self.place: Place = place_of(output, found)
-        self.base = self.place.rows(output)
-
-    def _run(self, inputs: Inputs, model: nn.Module | None = None) -> Any:
-        self.runs += 1
-        self.random.set()
-        if self.model.training:
-            self.snapshot.restore_buffers()  # running statistics move in training mode
-        if self.observed:
-            with torch.overrides.BaseTorchFunctionMode():
-                return inputs.run(model or self.model)
-        return inputs.run(model or self.model)
-
-    def rows(self, inputs: Inputs, model: nn.Module | None = None) -> torch.Tensor:
-        return self.place.rows(self._run(inputs, model))
-
-    def single(self) -> Flow:
-        n, batch, rows = self.content.length, self.content.batch, self.base.shape[1]
-        changed = np.zeros((batch, rows, n), bool)
-        sizes = np.zeros((batch, rows, n))
-        batched = self._batched(changed, sizes)
-        if not batched:
-            for j in range(n):
-                moved = self.rows(with_content(self.inputs, self.content, self.content.changed(j)))
-                changed[:, :, j], sizes[:, :, j] = (part.numpy() for part in _moved(moved, self.base))
-        rounding = self._rounding(changed, sizes)
-        return Flow(
-            self.content.name,
-            tuple(Neighborhoods.from_dense(item) for item in changed & ~rounding),
-            tuple(Neighborhoods.from_dense(item) for item in rounding),
-            self._batch_leak(),
-            self.runs,
-            batched,
-            self.place.axis is None,
+    base_output = runner.base()
+    found = _places(runner)
+    base = [place.rows(base_output) for place in found]
+    again = runner.base()
+    for place, rows in zip(found, base, strict=True):
+        if differs(place.rows(again), rows)[0].any():
+            raise DataError(
+                f"two runs on the same inputs differ in {place.name or 'the output'}: what moves by itself "
+                "depends on nothing that could be told; fix the model's random generators"
+            )
+    n = content.length
+    chosen = list(range(n)) if positions is None else sorted(set(positions))
+    moved = [np.zeros((*rows.shape[:2], n), bool) for rows in base]
+    sizes = [np.zeros((*rows.shape[:2], n)) for rows in base]
+    for j in chosen:
+        output = runner.changed(content, j)
+        for k, place in enumerate(found):
+            parts = differs(_rows_like(place, output, base[k]), base[k])
+            moved[k][:, :, j], sizes[k][:, :, j] = (part.numpy() for part in parts)
+    leaks = _batch_leaks(runner, content, found, base_output)
+    flows = []
+    for k, place in enumerate(found):
+        scale = _scale(base[k])
+        rounding = _rounding(runner, content, place, base[k], moved[k], sizes[k], scale)
+        leak = leaks[k]
+        flows.append(
+            Flow(
+                content.name,
+                tuple(Neighborhoods.from_dense(item) for item in moved[k] & ~rounding),
+                tuple(Neighborhoods.from_dense(item) for item in rounding),
+                None if leak is None else leak[:2],
+                runner.runs,
+                place.pooled,
+                place.name,
+                None if len(chosen) == n else tuple(chosen),
+                sizes[k] / scale,
+                None if leak is None else leak[2],
+            )
         )
+    return flows
 
-    # ------------------------------------------------------------- batched runs
 
-    def _batched(self, changed: np.ndarray, sizes: np.ndarray) -> bool:
-        """Many positions in one run; False, with nothing written, when copies disturb each other."""
-        batch, n = self.content.batch, self.content.length
-        copies = min(n, ROWS // batch)
-        if self.content.batch_axis != 0 or self.place.batch_axis != 0 or copies < 2 or self.model.training:
-            return False
-        try:
-            base = self._copies(self._repeated(copies), copies)
-            one = self._copies(self._repeated(copies, {0: 0}), copies)
-        except Exception:
-            return False  # shapes that are no batch, or a model that fixes its batch size
-        alike = base.shape[1:] == self.base.shape and torch.allclose(
-            base[0].double(), self.base.double(), rtol=1e-3, atol=1e-4, equal_nan=True
+def _rows_like(place: Place, output: object, base: torch.Tensor) -> torch.Tensor:
+    try:
+        rows = place.rows(output)
+    except KeyError:
+        rows = None
+    if rows is None or rows.shape != base.shape:
+        raise DataError(
+            f"changing the content changes the shape of {place.name or 'the output'}: rows cannot be compared"
         )
-        if not alike or _moved(one[1:], base[1:])[0].any():
-            return False
-        for first in range(0, n, copies):
-            positions = range(first, min(first + copies, n))
-            run = self._copies(self._repeated(copies, dict(enumerate(positions))), copies)
-            for copy_, j in enumerate(positions):
-                moved, size = _moved(run[copy_], base[copy_])
-                changed[:, :, j], sizes[:, :, j] = moved.numpy(), size.numpy()
-        return True
-
-    def _copies(self, inputs: Inputs, copies: int) -> torch.Tensor:
-        rows = self.rows(inputs)
-        return rows.reshape(copies, -1, *rows.shape[1:])
-
-    def _repeated(self, copies: int, positions: dict[int, int] | None = None) -> Inputs:
-        """Copies of the batch, one after the other, copy c changed at positions[c]."""
-        content, batch = self.content, self.content.batch
-        parts = [
-            content.tensor if positions is None or c not in positions else content.changed(positions[c])
-            for c in range(copies)
-        ]
-        stacked = torch.cat(parts)
-
-        def repeat(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor is content.tensor:
-                return stacked
-            square = tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1]
-            if tensor.dim() == 0 or tensor.shape[0] != batch or square:
-                return tensor
-            return tensor.repeat(copies, *[1] * (tensor.dim() - 1))
-
-        return self.inputs.map(repeat)
-
-    # ----------------------------------------------------------------- rounding
-
-    def _rounding(self, changed: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Which of the changes are rounding."""
-        scale = float(self.base.double().nan_to_num(posinf=0, neginf=0).abs().max()) or 1.0
-        double = self.base.dtype == torch.float64
-        suspect = changed & (sizes <= (SMALL_IN_DOUBLE if double else SMALL) * scale)
-        if not suspect.any():
-            return suspect
-        again = self._in(torch.float32 if double else torch.float64)
-        if again is None:
-            return suspect & (sizes <= 16 * self._noise())
-        other = np.zeros_like(sizes)
-        for j in range(sizes.shape[-1]) if double else np.flatnonzero(suspect.any(axis=(0, 1))).tolist():
-            other[:, :, j] = again(j)
-        if double:  # a bit may stay by chance, so the largest change says how rounding has grown
-            return suspect & (sizes <= SHRINKS * other[suspect | ~changed].max())
-        return suspect & (other <= SHRINKS * sizes)
-
-    def _in(self, dtype: torch.dtype) -> Callable[[int], np.ndarray] | None:
-        """The change caused by position j in another precision; None when the model has no such copy."""
-
-        def recast(inputs: Inputs) -> Inputs:
-            return inputs.map(lambda t: t.to(dtype) if t.is_floating_point() else t)
-
-        try:
-            model = copy.deepcopy(self.model).to(dtype)
-            base = self.rows(recast(self.inputs), model)
-        except Exception:
-            return None  # kernels without this type, or modules that cannot be copied
-
-        def change(j: int) -> np.ndarray:
-            moved = with_content(self.inputs, self.content, self.content.changed(j))
-            return _moved(self.rows(recast(moved), model), base)[1].numpy()
-
-        return change
-
-    def _noise(self) -> float:
-        """How much the output moves when only the order of summation does: the batch run twice over."""
-        try:
-            doubled = self._copies(self._repeated(2), 2)
-        except Exception:
-            return 0.0  # no other shape runs, so nothing is excused as rounding
-        return float((doubled[0].double() - self.base.double()).abs().nan_to_num().max())
-
-    def _batch_leak(self) -> tuple[int, int] | None:
-        """Does changing all of one item move another item of its batch?"""
-        batch = self.content.batch
-        for item in range(min(batch, 2)):
-            if batch < 2:
-                return None
-            every = self.content.changed(range(self.content.length), item=item)
-            moved, size = _moved(self.rows(with_content(self.inputs, self.content, every)), self.base)
-            scale = float(self.base.double().abs().nan_to_num().max()) or 1.0
-            real = (moved & (size > SMALL * scale)).any(dim=1)
-            for other in range(batch):
-                if other != item and real[other]:
-                    return item, other
-        return None
+    return rows
 
 
-def _moved(rows: torch.Tensor, base: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _scale(rows: torch.Tensor) -> float:
+    return float(rows.double().nan_to_num(posinf=0, neginf=0).abs().max()) or 1.0
+
+
+def differs(rows: torch.Tensor, base: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For each row: did any bit move, and by how much at most."""
     same = (rows == base) | (rows.isnan() & base.isnan())
     size = (rows.double() - base.double()).abs().nan_to_num(nan=float("inf"))
     return (~same).any(-1).cpu(), torch.where(same, 0.0, size).amax(-1).cpu()
+
+
+def _batch_leaks(
+    runner: Runner, content: Content, found: list[Place], base: object
+) -> list[tuple[int, int, float] | None]:
+    """For every output: (item changed, item that moved, how much), when one item of a batch moves another."""
+    leaks: list[tuple[int, int, float] | None] = [None] * len(found)
+    if content.batch < 2:
+        return leaks
+    for item in range(min(content.batch, 8)):
+        output = runner.changed(content, range(content.length), item)
+        for k, place in enumerate(found):
+            if leaks[k] is None and place.batch_axis is not None:
+                # One axis of items times rows may hold either first: only what moves in both views is a leak.
+                views = [place] if place.folded is None else [place, replace(place, folded="items last")]
+                moves = [_moved_item(view.rows(output), view.rows(base), item) for view in views]
+                leaks[k] = None if None in moves else moves[0]
+    return leaks
+
+
+def _moved_item(rows: torch.Tensor, base: torch.Tensor, item: int) -> tuple[int, int, float] | None:
+    """The first item that moves though another one was changed."""
+    scale = _scale(base)
+    size = differs(rows, base)[1].amax(-1)
+    for other in range(size.shape[0]):
+        if other != item and float(size[other]) > ULPS * torch.finfo(base.dtype).eps * scale:
+            return item, other, float(size[other]) / scale
+    return None
+
+
+# ----------------------------------------------------------------------------------- rounding
+
+
+def _rounding(
+    runner: Runner,
+    content: Content,
+    place: Place,
+    base: torch.Tensor,
+    moved: np.ndarray,
+    sizes: np.ndarray,
+    scale: float,
+) -> np.ndarray:
+    """Which of the changes are rounding."""
+    double = base.dtype == torch.float64
+    limit = SMALL_IN_DOUBLE if double else ULPS * torch.finfo(base.dtype).eps
+    suspect = moved & (sizes <= limit * scale)
+    if not suspect.any():
+        return suspect
+    again = _in(runner, content, place, torch.float32 if double else torch.float64)
+    if again is None:
+        return suspect & (sizes <= 16 * _noise(runner, place, base))
+    other = np.zeros_like(sizes)
+    for j in range(sizes.shape[-1]) if double else np.flatnonzero(suspect.any(axis=(0, 1))).tolist():
+        other[:, :, j] = again(j)
+    if double:  # a bit may stay by chance, so the largest change says how rounding has grown
+        return suspect & (sizes <= SHRINKS * other[suspect | ~moved].max())
+    return suspect & (other <= SHRINKS * sizes)
+
+
+def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
+    """How much the output moves when only the order of summation does: the batch run twice over."""
+    batch = runner.reading.batch
+    axes = {id(one.tensor): one.batch_axis for one in (*runner.reading.contents, *runner.reading.labels)}
+
+    def twice(tensor: torch.Tensor) -> torch.Tensor:
+        axis = axes.get(id(tensor), 0)
+        if axis is None or tensor.dim() <= axis or tensor.shape[axis] != batch:
+            return tensor
+        return torch.cat([tensor, tensor], dim=axis)
+
+    try:
+        doubled = replace(place, items=2 * batch).rows(runner.on(runner.inputs.map(twice)))
+    except Exception:
+        return 0.0  # no other shape runs, so nothing is excused as rounding
+    if doubled.shape[0] < len(base) or doubled.shape[1:] != base.shape[1:]:
+        return 0.0
+    return float((doubled[: len(base)].double() - base.double()).abs().nan_to_num().max())
+
+
+def _in(
+    runner: Runner, content: Content, place: Place, dtype: torch.dtype
+) -> Callable[[int], np.ndarray] | None:
+    """The change caused by position j in another precision; None when the model has no such copy."""
+    if runner.mode.autocast:  # it has no other precision than its own: what rounds there is looked at without
+        runner = Runner(runner.model, runner.inputs, runner.reading, runner.snapshot)
+    try:
+        model = copy.deepcopy(runner.model).to(dtype)
+        base = place.rows(runner.changed(content, [], model=model, recast=dtype))
+    except Exception:
+        return None  # kernels without this type, or modules that cannot be copied
+
+    def change(j: int) -> np.ndarray:
+        rows = place.rows(runner.changed(content, j, model=model, recast=dtype))
+        return differs(rows, base)[1].numpy()
+
+    return change

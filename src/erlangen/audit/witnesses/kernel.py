@@ -2,7 +2,7 @@
 
 At zero queries all scores are equal, so the weights are uniform over the true support and nothing underflows.
 The values are unit vectors, as many at a time as the head dimension holds, so the output *is* the weights.
-Mask, flags, shapes, types and code path are those of the call. Biases above -1e4 count as zero.
+Mask, flags, shapes, types and code path are those of the call. Biases that do not mask count as zero.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from erlangen.audit.capture.calls import (
     MHACall,
     ModuleCall,
     SDPACall,
+    least_logarithm,
+    masks,
 )
 from erlangen.audit.capture.tape import leveled, replay
 from erlangen.audit.support import Support
+from erlangen.audit.witnesses.declared import bias_of_score_mod
 from erlangen.audit.witnesses.shapes import edge_support, items_and_heads, query_key_last
 
 
@@ -108,14 +111,26 @@ def _eager(call: EagerCall) -> Probe:
 @kernel.register
 def _flex(call: FlexCall) -> Probe:
     query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
+    score_mod = _level_score_mod(call)
 
     def run(value: torch.Tensor) -> torch.Tensor:
         out = call.function(
-            query, key, value, score_mod=call.score_mod, block_mask=call.block_mask, **call.options
+            query, key, value, score_mod=score_mod, block_mask=call.block_mask, **call.options
         )
         return out[0] if isinstance(out, tuple) else out
 
     return _read(items_and_heads(one_hot_runs(run, call.value), call))
+
+
+def _level_score_mod(call: FlexCall) -> Any:
+    """The score_mod of a call; where its weights are so low that they would vanish, its masks alone."""
+    if call.score_mod is None:
+        return None
+    bias = bias_of_score_mod(call)
+    if not bool(((bias < least_logarithm(bias.dtype) / 2) & ~masks(bias)).any()):
+        return call.score_mod
+    table = leveled(bias)
+    return lambda score, b, h, i, j: score + table[b, h, i, j]
 
 
 @kernel.register

@@ -1,0 +1,88 @@
+"""A feeding held against the given inputs: relations that are not the same though they should be."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from erlangen.audit.examine import Examination
+from erlangen.audit.identify import identify
+from erlangen.audit.inputs import Inputs
+from erlangen.audit.measure import Measured, Pass
+from erlangen.errors import ErlangenError
+from erlangen.relations import Neighborhoods, Relation
+
+SAME_RELATIONS = ("training", "with gradients", "autocast", "alone")
+"""Feedings under which every relation must be the given one."""
+
+
+def against_given(model: nn.Module, result: Examination, inputs: Inputs, base: Pass) -> None:
+    """Note where the calls of a feeding read otherwise than on the given inputs."""
+    if result.seen is None or result.skipped is not None:
+        return
+    pairs = _pairs(result.seen.calls, base.calls)
+    if len(result.seen.calls) != len(base.calls):
+        result.differences.append(
+            f"{len(result.seen.calls)} attention calls, {len(base.calls)} on the given inputs"
+        )
+    unlike = None
+    for now, call in pairs:
+        if _sizes(now) == _sizes(call) and now.kernel != call.kernel:
+            if result.label in SAME_RELATIONS:
+                result.contradictions.append(_mode_difference(result.label, now, call))
+            elif not result.label.startswith("padded"):
+                unlike = _unlike(model, base.inputs, inputs) if unlike is None else unlike
+                what = ", ".join(unlike) or "the inputs"
+                result.varying[now.module] = (
+                    f"on {'the content of ' * (result.label == 'other content')}{what}"
+                )
+        elif result.label == "shorter" and not _same_family(call, now):
+            kernel = next((one.kernel for one in result.calls if one.measured is now), "another relation")
+            result.differences.append(
+                f"{now.module or 'the model'}: {kernel}, not the relation at full length"
+            )
+
+
+def _pairs(calls: list[Measured], base: list[Measured]) -> list[tuple[Measured, Measured]]:
+    """Calls with their counterparts: by module, in order of execution; layers may be dropped in training."""
+    waiting: dict[str, list[Measured]] = {}
+    for call in base:
+        waiting.setdefault(call.module, []).append(call)
+    return [(call, waiting[call.module].pop(0)) for call in calls if waiting.get(call.module)]
+
+
+def _mode_difference(label: str, now: Measured, call: Measured) -> str:
+    b, h, i, j, has = now.kernel.difference(call.kernel) or (0, 0, 0, 0, False)
+    mode = "in training mode" if label == "training" else f"{label}:"
+    return (
+        f"{now.module or 'the model'}, item {b}, head {h}: {mode} query {i} "
+        f"{'reads' if has else 'does not read'} key {j}, as given it {'does not' if has else 'does'}"
+    )
+
+
+def _same_family(call: Measured, now: Measured) -> bool:
+    """Whether the relation at full length, read as an expression, also gives the one measured now."""
+    for long, short in zip(call.kernel.items[0], now.kernel.items[0], strict=False):
+        relation: Relation = identify(long)
+        try:
+            bound: Neighborhoods = relation.on(now.queries, now.keys)
+        except ErlangenError:
+            continue  # a relation of one size only: nothing to compare
+        if bound != short:
+            return False
+    return True
+
+
+def _unlike(model: nn.Module, a: Inputs, b: Inputs) -> list[str]:
+    """The names of the arguments in which two inputs differ."""
+    first, second = a.leaves(model), b.leaves(model)
+    names = [*first, *(name for name in second if name not in first)]
+    return [name for name in names if not _equal(first.get(name), second.get(name))]
+
+
+def _equal(x: torch.Tensor | None, y: torch.Tensor | None) -> bool:
+    return x is not None and y is not None and x.shape == y.shape and torch.equal(x, y)
+
+
+def _sizes(call: Measured) -> tuple[int, int, int, int]:
+    return call.batch, call.heads, call.queries, call.keys

@@ -1,0 +1,451 @@
+"""One feeding, examined: its calls, its flows, padding, batch items, labels and finiteness, each an
+obligation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from erlangen.audit.contradictions import contradictions_of, padding_read
+from erlangen.audit.expect import Expectation, has_own_size
+from erlangen.audit.feedings.feeding import Alike, Feeding
+from erlangen.audit.findings import Finding
+from erlangen.audit.flows import WHOLE, FlowVerdict, Scene, judge_flow, role_of
+from erlangen.audit.groups import forbidden_by_groups
+from erlangen.audit.inputs import Content
+from erlangen.audit.inside import Inside
+from erlangen.audit.measure import Known, Measured, Pass, observe
+from erlangen.audit.obligations import Ledger
+from erlangen.audit.outputs import Place, places
+from erlangen.audit.state import Snapshot
+from erlangen.audit.verdict import CallVerdict, judge_call
+from erlangen.audit.witnesses.flow import Flow, measure
+from erlangen.audit.witnesses.runs import Budget, Runner
+from erlangen.errors import DataError, ErlangenError
+from erlangen.relations import Neighborhoods
+
+Progress = Callable[[str], None]
+SPREAD = 12
+"""How many positions are changed under feedings other than the given one and training."""
+ALIKE = 2000
+"""Rows that should be equal may differ by so many units in the last place: other shapes sum in another
+order."""
+SMALL = 0.1
+"""Activations are shrunk by this much where a saturated softmax may hide edges: scores shrink by its
+square."""
+LEAST = 4
+"""No flow is measured at fewer positions than this, whatever the budget."""
+
+
+@dataclass(eq=False)
+class Examination:
+    """What one feeding showed."""
+
+    label: str
+    calls: list[CallVerdict] = field(default_factory=list)
+    flows: list[FlowVerdict] = field(default_factory=list)
+    skipped: str | None = None
+    """Why it could not be run."""
+    differences: list[str] = field(default_factory=list)
+    """What it shows that the given inputs do not."""
+    contradictions: list[str] = field(default_factory=list)
+    """Where measurements of one call contradict each other."""
+    varying: dict[str, str] = field(default_factory=dict)
+    """Module name -> what its relation depends on, where it differs at the same sizes."""
+    seen: Pass | None = None
+    sampled: tuple[int, int] | None = None
+    """(positions changed, positions there are), where not all were."""
+
+
+@dataclass(eq=False)
+class Examiner:
+    """What all feedings of one audit share."""
+
+    model: nn.Module
+    snapshot: Snapshot
+    expect: Expectation
+    ledger: Ledger
+    budget: Budget
+    flow: bool
+    positions: list[int] | None
+    tell: Progress
+    known: Known = field(default_factory=dict)
+    base: list[Measured] = field(default_factory=list)
+    """The calls on the given inputs, whose sources are known."""
+    places: dict[str, Place] = field(default_factory=dict)
+    """Where the rows of each output are, on the given inputs."""
+
+    def runner(self, feeding: Feeding, **options: Any) -> Runner:
+        """Runs the model on a feeding."""
+        runner = Runner(self.model, feeding.inputs, feeding.reading, self.snapshot, feeding.mode, **options)
+        if feeding.label != "given":
+            runner.like = self.places
+        return runner
+
+    def observed(self, feeding: Feeding, content: Content | None = None, positions: Any = ()) -> Pass:
+        """One observed pass of a feeding, or with other content at some positions of one input."""
+        inputs, behind = feeding.inputs, nullcontext()
+        if content is not None:
+            inputs, behind = self.runner(feeding).fed(content, positions)
+        self.snapshot.restore_state()
+        with feeding.mode.on(self.model), behind:
+            return observe(self.model, inputs, feeding.reading.batch, self.snapshot.random, self.known)
+
+    def examine(self, feeding: Feeding, share: float, seen: Pass | None = None) -> Examination:
+        """Judge the calls and the flows of a feeding, and enter every comparison into the ledger."""
+        result = Examination(feeding.label)
+        given = feeding.label == "given"
+        try:
+            result.seen = self.observed(feeding) if seen is None else seen
+        except Exception as error:
+            if given:
+                raise
+            result.skipped = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return result
+        if not given:
+            inherit(result.seen.calls, self.base)
+        real = {one.name: feeding.reading.real(one.name) for one in feeding.reading.contents}
+        expect = self._calls(feeding, result, real)
+        if self.flow:
+            self._flows(feeding, result, real, expect, share)
+        return result
+
+    # ---------------------------------------------------------------------------- calls
+
+    def _calls(
+        self, feeding: Feeding, result: Examination, real: dict[str, np.ndarray | None]
+    ) -> Expectation:
+        """Judge the calls; the expectation comes back, or None where it cannot be held at these sizes."""
+        label, expect = feeding.label, self.expect
+        seen = result.seen
+        assert seen is not None
+        if feeding.label == "other content" and has_own_size(expect):
+            expect = None  # such as documents: which they are may follow the content
+        try:
+            result.calls = [judge_call(call, expect, real, label) for call in seen.calls]
+        except ErlangenError as error:
+            if not feeding.resized:
+                raise
+            expect = None
+            result.calls = [judge_call(call, None, real, label) for call in seen.calls]
+            result.differences.append(f"the expectation was not held against other lengths: {error}")
+        for call in result.calls:
+            name = f"call {call.module or '(model)'}"
+            if call.expected is not None:
+                self.ledger.settle(label, name, call.counterexample)
+            result.contradictions += contradictions_of(call)
+            if call.real_keys is not None and not call.real_keys.all():
+                self.ledger.settle(label, f"{name}: padding", padding_read(call))
+        return expect
+
+    # ---------------------------------------------------------------------------- flows
+
+    def _flows(
+        self,
+        feeding: Feeding,
+        result: Examination,
+        real: dict[str, np.ndarray | None],
+        expect: Expectation,
+        share: float,
+    ) -> None:
+        label, seen = feeding.label, result.seen
+        assert seen is not None
+        runner = self.runner(feeding)
+        try:
+            output = runner.base()
+        except Exception as error:
+            result.skipped = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            if label == "given":
+                self.ledger.open(label, "the outputs", result.skipped)
+            return
+        contents = feeding.reading.contents
+        calls = [one.measured for one in result.calls]
+        covered = not seen.unexplained and not any(call.kind == "derived" for call in calls)
+        if contents and not runner.places():
+            reason = "the model returns no floating point tensor, so nothing flows that could be measured"
+            self.ledger.open(label, "the outputs", reason)
+            self.notes.append(f"the flow was not measured: {reason}")
+            return
+        if label == "given":
+            self.places = {place.name: place for place in runner.places()}
+        self._finite(feeding, runner, output, real)
+        every = [(one, False) for one in contents] + [(one, True) for one in feeding.reading.labels]
+        for content, labels in every:
+            positions = self._positions(content, runner, feeding, share / max(len(every), 1))
+            if positions is not None:
+                result.sampled = len(positions), content.length
+            count = content.length if positions is None else len(positions)
+            where = "" if label == "given" else f" ({label})"
+            self.tell(f"flow from {content.name}: {count} positions{where}")
+            try:
+                flows = measure(runner, content, positions)
+            except DataError as error:
+                self.ledger.open(label, f"{content.name} -> outputs", str(error))
+                continue
+            except Exception as error:
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                self.ledger.open(
+                    label, f"{content.name} -> outputs",
+                    f"changing {content.name} alone is not a valid input ({reason}): say content=[...] "
+                    "without it, or vary=... to change what belongs together",
+                )  # fmt: skip
+                continue
+            inside = Inside(runner, content, positions, _rows_inside(content, calls))
+            scene = Scene(
+                label, calls, covered, contents, expect, real,
+                exact=feeding.exact,
+                own_padding=label.startswith("padded"),
+                base=[] if feeding.resized else self.base,
+                seen=_union(flows, content, [*contents, *feeding.reading.labels]),
+                steps=lambda one, bound, inside=inside: inside.steps(bound),
+                awake=lambda one, name, at=positions: _awake(runner, one, name, at),
+            )  # fmt: skip
+            for flow in flows:
+                self._judge(flow, content, labels, scene, inside, feeding, result, runner)
+        self._alike(feeding, runner, output)
+
+    def _judge(
+        self,
+        flow: Flow,
+        content: Content,
+        labels: bool,
+        scene: Scene,
+        inside: Inside,
+        feeding: Feeding,
+        result: Examination,
+        runner: Runner,
+    ) -> None:
+        everything = [*scene.contents, *feeding.reading.labels]
+        role = role_of(flow, content, everything, flow.relations[0].queries)
+        verdict = judge_flow(flow, content, "labels" if labels else role, scene)
+        result.flows.append(verdict)
+        verdicts = [verdict]
+        moves = any(bound.num_edges for bound in flow.relations) and content.axis is not None
+        opened = role == "mapped" and any(reason is not None for _, _, reason in verdict.settled)
+        # Under other feedings rows that come out of the same model stand for those before pooling.
+        thorough = feeding.label == "given" or feeding.thorough or not scene.seen
+        if ((role == "pooled" and thorough) or opened) and not labels and scene.expect is not None and moves:
+            inner = self._inner(flow, content, scene, inside)
+            if opened and inner.role == "inner":
+                verdict.settled = [one for one in verdict.settled if one[2] is None]
+            verdicts.append(inner)
+            result.flows.append(inner)
+        if flow.positions is not None and role == "own" and scene.expect is not None:
+            found = forbidden_by_groups(runner, content, verdict, scene)
+            if found is not None:
+                verdict.broken("extra edges, by groups of positions", found)
+            else:
+                verdict.held("extra edges, by groups of positions")
+        for one in verdicts:
+            for what, finding, reason in one.settled:
+                if reason is not None:
+                    self.ledger.open(feeding.label, what, reason)
+                    continue
+                if finding is not None and one.role in ("own", "labels", "inner"):
+                    located = inside.origin(finding)
+                    if one.counterexample is finding:
+                        one.counterexample = located
+                    finding = located
+                self.ledger.settle(feeding.label, what, finding)
+        if flow.batch_leak is not None or content.batch > 1:
+            self.ledger.settle(
+                feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label)
+            )
+
+    def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
+        """The rows before a pooled output, judged in its place."""
+        try:
+            own = content is scene.contents[0] or content.length == scene.contents[0].length
+            inner = inside.before_pooling(flow.output) if own else None
+        except Exception as error:
+            inner, why = None, f"; looking inside failed: {type(error).__name__}"
+        else:
+            why = ""
+        if inner is None:
+            verdict = FlowVerdict(flow, "pooled", scene.label)
+            if content is not scene.contents[0]:
+                verdict.notes.append(
+                    f"nothing is expected of reading {content.name}, which is another sequence"
+                )
+                return verdict
+            verdict.opened(
+                "extra and missing edges",
+                "it has no rows, and no tensor with rows was seen before it: give a model that returns rows"
+                + why,
+            )
+            return verdict
+        return judge_flow(inner, content, "inner", scene)
+
+    def _positions(
+        self, content: Content, runner: Runner, feeding: Feeding, share: float
+    ) -> list[int] | None:
+        """Which positions to change: all, unless asked for fewer or the budget does not allow it."""
+        n = content.length
+        if self.positions is not None:
+            return [p for p in self.positions if p < n] if content.axis is not None else None
+        thorough = feeding.thorough or feeding.label == "given"
+        most = n if thorough else SPREAD
+        affordable = max(LEAST, self.budget.runs(runner.seconds, share) - content.batch - 2)
+        count = min(most, affordable)
+        if count >= n:
+            return None
+        return sorted({round(k * (n - 1) / (count - 1)) for k in range(count)})
+
+    # ---------------------------------------------------------------- outputs as numbers
+
+    def _finite(
+        self, feeding: Feeding, runner: Runner, output: Any, real: dict[str, np.ndarray | None]
+    ) -> None:
+        """No real row may be NaN, nor infinite throughout."""
+        for place in runner.places():
+            rows = place.rows(output)
+            bad = rows.isnan().any(-1) | rows.isinf().all(-1)
+            fitting = [m for m in real.values() if m is not None and m.shape == tuple(bad.shape)]
+            if fitting:
+                bad = bad & torch.from_numpy(fitting[0])
+            finding = None
+            if bool(bad.any()):
+                b, i = bad.nonzero()[0].tolist()
+                detail = (
+                    f"{int(bad.sum())} of {bad.numel()} rows of {place.name or 'the output'} are not finite, "
+                    f"first item {b}, row {i}: they move with nothing, so nothing could be told about them"
+                )
+                finding = Finding("finite", WHOLE, item=b, query=i, where=feeding.label, detail=detail)
+            self.ledger.settle(feeding.label, f"{place.name or 'output'}: finite", finding)
+
+    def _alike(self, feeding: Feeding, runner: Runner, output: Any) -> None:
+        """Rows of a padded item must be those of the same content without padding, up to rounding."""
+        content = feeding.reading.sequences[0] if feeding.reading.sequences else None
+        for alike in feeding.alike:
+            try:
+                other = runner.on(alike.inputs)
+            except Exception:
+                continue  # the model does not take the shorter input: nothing to hold it against
+            reading = feeding.reading.of(self.model, alike.inputs)
+            theirs = {place.name: place for place in places(other, reading.contents)}
+            for place in runner.places():
+                rows, again = place.rows(output), theirs.get(place.name)
+                if content is None or place.pooled or again is None or rows.shape[1] != content.length:
+                    continue
+                alone = again.rows(other)[alike.item]
+                if len(alone) == len(alike.theirs) and alone.shape[1:] == rows.shape[2:]:
+                    self._hold_alike(feeding, place.name, rows[alike.item], alone, alike)
+
+    def _hold_alike(
+        self, feeding: Feeding, name: str, rows: torch.Tensor, alone: torch.Tensor, alike: Alike
+    ) -> None:
+        mine, theirs = rows[torch.from_numpy(alike.rows)], alone[torch.from_numpy(alike.theirs)]
+        apart = (mine.double() - theirs.double()).abs().nan_to_num()
+        scale = float(alone.double().abs().nan_to_num(posinf=0, neginf=0).max()) or 1.0
+        worst = float(apart.max()) / scale
+        row = int(alike.rows[int(apart.flatten(1).amax(-1).argmax())])
+        text = f"row {row} of {name or 'the output'} differs by {worst:.1g} from the same without padding"
+        what = f"{name or 'output'}: the same with and without padding"
+        if worst <= ALIKE * torch.finfo(rows.dtype).eps:
+            self.ledger.held(feeding.label, what)
+        elif feeding.tolerant:
+            self.notes.append(
+                f"{feeding.label}: {text}: its absolute positions count the padding (pad on the right, or "
+                "pass position_ids)"
+            )
+        else:
+            finding = Finding("invariance", WHOLE, item=None, where=feeding.label, size=worst, detail=text)
+            self.ledger.broken(feeding.label, what, finding)
+
+    notes: list[str] = field(default_factory=list)
+    """What is worth saying and breaks nothing."""
+
+
+def _union(flows: list[Flow], content: Content, contents: list[Content]) -> list[Neighborhoods]:
+    """For each item, what any output that is of this sequence reads."""
+    result: list[Neighborhoods] = []
+    for flow in flows:
+        if role_of(flow, content, contents, flow.relations[0].queries) == "own":
+            same = not result or result[0].queries == flow.relations[0].queries
+            if same and len(result) in (0, len(flow.relations)):
+                pairs = zip(result, flow.relations, strict=True) if result else ()
+                result = [a | b for a, b in pairs] if result else list(flow.relations)
+    return result
+
+
+def _rows_inside(content: Content, calls: list[Measured]) -> int:
+    """How many rows tensors inside have: as many as positions, or a few more (a class token comes first)."""
+    sizes = {call.queries for call in calls if call.kind == "self" and call.queries == call.keys}
+    size = sizes.pop() if len(sizes) == 1 else content.length
+    return size if content.patch is not None and 0 <= size - content.length <= 4 else content.length
+
+
+def inherit(calls: list[Measured], base: list[Measured]) -> None:
+    """Give the calls of another feeding the sources found on the given inputs: by module, in order."""
+    waiting: dict[str, list[Measured]] = {}
+    for call in base:
+        waiting.setdefault(call.module, []).append(call)
+    for call in calls:
+        group = waiting.get(call.module)
+        if group:
+            known = group.pop(0) if len(group) > 1 else group[0]
+            call.kind, call.query_inputs, call.key_inputs = known.kind, known.query_inputs, known.key_inputs
+            call.query_owner, call.key_owner = known.query_owner, known.key_owner
+
+
+def _batch_finding(flow: Flow, label: str) -> Finding | None:
+    if flow.batch_leak is None:
+        return None
+    changed, moved = flow.batch_leak
+    text = f"sequences of one batch read each other: changing item {changed} moves item {moved}"
+    return Finding(
+        "batch", WHOLE, item=moved, where=label, size=flow.leak_size, content=flow.content,
+        output=flow.output or None, detail=text,
+    )  # fmt: skip
+
+
+def _awake(runner: Runner, content: Content, output: str, positions: list[int] | None) -> Flow | None:
+    """The flow of a copy whose all-zero parameters have other values; None if it has none, or cannot be
+    copied."""
+    found = None
+    masks = {id(mask.tensor) for mask in runner.reading.masks}
+    for dtype in (torch.float64, None):
+        try:
+            model = copy.deepcopy(runner.model)
+            model = model if dtype is None else model.to(dtype)
+        except Exception:
+            return None  # a model that cannot be copied
+        _fill(model)
+
+        def small(tensor: torch.Tensor, dtype: torch.dtype | None = dtype) -> torch.Tensor:
+            if not tensor.is_floating_point() or id(tensor) in masks:
+                return tensor
+            return (tensor * SMALL).to(dtype or tensor.dtype)
+
+        inputs = runner.inputs.map(small)
+        waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
+        waked.random = runner.random
+        same = waked.reading.content(content.name)
+        try:
+            flows = measure(waked, same, positions) if same is not None else []
+        except Exception:
+            continue  # no kernels of this type
+        found = next((one for one in flows if one.output == output), None)
+        if found is not None:
+            return found
+    return found
+
+
+def _fill(model: nn.Module) -> None:
+    """Give parameters that are all zero other values, and shrink embeddings."""
+    generator = torch.Generator().manual_seed(11)
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.numel() and parameter.is_floating_point():
+                if not bool(parameter.any()):
+                    parameter.copy_((torch.randn(parameter.shape, generator=generator) * 0.2).to(parameter))
+                elif id(parameter) in embeddings:
+                    parameter.mul_(SMALL)

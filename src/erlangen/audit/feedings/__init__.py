@@ -1,0 +1,23 @@
+"""Ways of feeding a model the same kind of content: one file each, listed here in the order they are
+tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from erlangen.audit.feedings import alone, longer, modes, other_content, padded, shorter
+from erlangen.audit.feedings.feeding import Feeding, Given
+
+FEEDINGS: dict[str, Callable[[Given], Iterator[Feeding]]] = {
+    "shorter": shorter.feedings,
+    "padded": padded.feedings,
+    "training": modes.training,
+    "other content": other_content.feedings,
+    "alone": alone.feedings,
+    "with gradients": modes.gradients,
+    "autocast": modes.autocast,
+    "longer": longer.feedings,
+}
+"""Name -> the feedings of that name that are made from the given inputs."""
+
+__all__ = ["FEEDINGS", "Feeding", "Given"]

@@ -1,0 +1,101 @@
+"""One way of feeding a model, and what it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from erlangen.audit.inputs import Inputs
+from erlangen.audit.reading import Reading
+from erlangen.audit.witnesses.runs import EVAL, Mode
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """Rows `rows` of one item of a feeding must be rows `theirs` of the same item on other inputs."""
+
+    inputs: Inputs
+    item: int
+    rows: np.ndarray
+    theirs: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Feeding:
+    """Inputs, a mode, and what is known about them."""
+
+    label: str
+    inputs: Inputs
+    reading: Reading
+    mode: Mode = EVAL
+    exact: bool = True
+    """Whether missing edges count: not in low precision, where small dependences vanish."""
+    resized: bool = False
+    """Whether its sizes differ from the given ones: expectations that bring their own size cannot be held
+    then."""
+    thorough: bool = False
+    """Whether every position is changed, as on the given inputs, and not a few spread ones."""
+    alike: tuple[Alike, ...] = ()
+    """Other inputs whose rows must be equal up to rounding."""
+    tolerant: bool = False
+    """Whether unequal rows are only said: padding on the left moves absolute positions, which is no fault by
+    itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The given inputs, and what a feeding may use to make others of them."""
+
+    model: nn.Module
+    inputs: Inputs
+    reading: Reading
+    runs: Callable[[Inputs], bool]
+    """Whether the model takes these inputs."""
+
+    def feeding(self, label: str, inputs: Inputs, mode: Mode = EVAL, **more: object) -> Feeding:
+        """A feeding of these inputs, whose roles are those of the given ones."""
+        inputs = replace(inputs, label=label)
+        return Feeding(label, inputs, self.reading.of(self.model, inputs), mode, **more)  # type: ignore[arg-type]
+
+
+def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs:
+    """The inputs with every named sequence cut to [start, stop), its masks and labels with it.
+
+    Other tensors that have the length of a cut sequence as their last axis, or as their last two, are cut
+    too: masks of pairs, positions.
+    """
+    reading = given.reading
+    contents = {id(one.tensor): one for one in (*reading.contents, *reading.labels)}
+    sizes = {one.length: lengths[one.name] for one in reading.sequences if one.name in lengths}
+    masks = {id(one.tensor): one.content for one in reading.masks}
+    main = next((lengths[one.name] for one in reading.sequences if one.name in lengths), None)
+
+    def narrowed(tensor: torch.Tensor) -> torch.Tensor:
+        one = contents.get(id(tensor))
+        if one is not None:
+            span = lengths.get(one.name)
+            if span is None and one in reading.labels and main is not None and one.axis is not None:
+                span = main if one.length in sizes else None
+            if span is None or one.axis is None:
+                return tensor
+            return tensor.narrow(one.axis, span[0], span[1] - span[0]).contiguous()
+        if id(tensor) in masks:
+            span = lengths.get(masks[id(tensor)])
+            return tensor if span is None else tensor[..., span[0] : span[1]].contiguous()
+        if tensor.dim() and tensor.shape[-1] in sizes:
+            start, stop = sizes[tensor.shape[-1]]
+            tensor = (
+                tensor[..., start:stop] if not tensor.is_floating_point() or tensor.dim() == 2 else tensor
+            )
+            if tensor.dim() >= 2 and tensor.shape[-2] in sizes and tensor.shape[-2] != stop - start:
+                tensor = tensor[..., start:stop, :]
+            if tensor.is_floating_point() and tensor.dim() > 2 and tensor.shape[-2] == stop - start:
+                tensor = tensor[..., start:stop]
+            return tensor.contiguous()
+        return tensor
+
+    return given.inputs.map(narrowed, label)

@@ -1,0 +1,23 @@
+"""The same inputs in the modes that training and mixed precision switch on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from erlangen.audit.feedings.feeding import Feeding, Given
+from erlangen.audit.witnesses.runs import AUTOCAST, GRADIENTS, TRAINING
+
+
+def training(given: Given) -> Iterator[Feeding]:
+    """Training mode with gradients: batch statistics over time read the future in training alone."""
+    yield given.feeding("training", given.inputs, TRAINING, thorough=True)
+
+
+def gradients(given: Given) -> Iterator[Feeding]:
+    """Evaluation mode with gradients: code may ask `torch.is_grad_enabled()`."""
+    yield given.feeding("with gradients", given.inputs, GRADIENTS)
+
+
+def autocast(given: Given) -> Iterator[Feeding]:
+    """Evaluation mode under autocast to bfloat16: kernels and masks of another type."""
+    yield given.feeding("autocast", given.inputs, AUTOCAST, exact=False)

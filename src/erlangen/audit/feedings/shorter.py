@@ -1,0 +1,21 @@
+"""The first two thirds of every sequence; and of the decoder's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from erlangen.audit.feedings.feeding import Feeding, Given, cut
+
+
+def feedings(given: Given) -> Iterator[Feeding]:
+    """Shorter inputs: a relation must not depend on the length it was first seen at."""
+    found = [one for one in given.reading.sequences if one.sequence and one.batch_axis is not None]
+    if not found or given.inputs.vary is not None:
+        return
+    if all(one.length >= 3 for one in found):
+        lengths = {one.name: (0, max(2, one.length * 2 // 3)) for one in found}
+        yield given.feeding("shorter", cut(given, lengths, "shorter"), resized=True)
+    last = found[-1]
+    if len(found) > 1 and last.length >= 3 and last.name.startswith(("decoder", "tgt")):
+        lengths = {last.name: (0, max(2, last.length * 2 // 3))}
+        yield given.feeding("shorter decoder", cut(given, lengths, "shorter decoder"), resized=True)

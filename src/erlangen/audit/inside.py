@@ -1,0 +1,118 @@
+"""Looking inside: rows before a pooled output, the steps of a hidden stack, and where a dependence enters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from erlangen.audit.capture.tape import PRODUCTS
+from erlangen.audit.findings import Finding
+from erlangen.audit.inputs import Content
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.runs import Runner
+from erlangen.audit.witnesses.trace import Event, Trace
+from erlangen.relations import Neighborhoods
+
+_KNOWN_STEPS = PRODUCTS | {"scaled_dot_product_attention", "multi_head_attention_forward"}
+
+
+class Inside:
+    """The tensors inside one feeding, traced when they are first asked for."""
+
+    def __init__(
+        self, runner: Runner, content: Content, positions: list[int] | None, rows: int | None = None
+    ) -> None:
+        self._runner, self._content = runner, content
+        self._rows = rows or content.length
+        self._positions = list(range(content.length)) if positions is None else positions
+        self._trace: Trace | None = None
+        self._flows: np.ndarray | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the feeding."""
+        if self._trace is None:
+            self._trace = Trace(self._runner, self._content, self._rows)
+        return self._trace
+
+    @property
+    def flows(self) -> np.ndarray:
+        """(events, batch, rows, positions)."""
+        if self._flows is None:
+            self._flows = self.trace.flows(self._positions)
+        return self._flows
+
+    def before_pooling(self, output: str) -> Flow | None:
+        """The flow into the last tensor with rows that depends on the content; None if there is none."""
+        flows = self.flows
+        plain = np.array([event.plain for event in self.trace.base[: len(flows)]], bool)
+        depends = np.flatnonzero(flows.reshape(len(flows), -1).any(axis=1) & plain) if flows.size else []
+        if not len(depends):
+            return None
+        last = int(depends[-1])
+        n = self._content.length
+        dense = np.zeros((*flows.shape[1:3], n), bool)
+        dense[:, :, self._positions] = flows[last]
+        event = self.trace.base[last]
+        nothing = tuple(Neighborhoods.from_dense(np.zeros((self._rows, n), bool)) for _ in dense)
+        return Flow(
+            self._content.name,
+            tuple(Neighborhoods.from_dense(item) for item in dense),
+            nothing,
+            None,
+            self._runner.runs,
+            False,
+            f"{output or 'the output'}, before it is pooled ({event.module or 'the model'})",
+            None if len(self._positions) == n else tuple(self._positions),
+        )
+
+    def steps(self, one: Neighborhoods) -> tuple[str, Any] | None:
+        """Whether each step inside reads at most `one`: ("held", None), ("broken", (event, row, key)),
+        ("open", why).
+
+        Each tensor reads some power of the relation. From the tensors before it, each may be one power
+        further; a jump by two is a step that reads too far, where the operation is known to be one step.
+        """
+        flows = self.flows
+        if not flows.size or len(self._positions) != self._content.length or self._rows != one.queries:
+            return None
+        powers = [Neighborhoods.from_dense(np.eye(one.queries, dtype=bool)), one]
+        while powers[-1] != (further := powers[-1].compose(one)) and len(powers) < 64:
+            powers.append(further)
+        reached = 0
+        for index, event_flows in enumerate(flows):
+            union = Neighborhoods.from_dense(event_flows.any(axis=0))
+            power = next((k for k, bound in enumerate(powers) if union <= bound), None)
+            if power is None:
+                return None
+            if power > reached + 1:
+                event = self.trace.base[index]
+                edge = (union - powers[reached + 1]).edges()[0].tolist()
+                if event.label in _KNOWN_STEPS:
+                    return "broken", (event, *edge)
+                return "open", (
+                    f"{event.module or 'the model'} ({event.label}) reads {power} steps at once: several "
+                    f"layers in one operator, or a wider relation; row {edge[0]} on position {edge[1]}"
+                )
+            reached = max(reached, power)
+        return "held", None
+
+    def origin(self, finding: Finding) -> Finding:
+        """The finding with the module and the line in which its dependence enters, where these can be
+        seen."""
+        if finding.query is None or finding.key is None or not finding.extra or finding.origin is not None:
+            return finding
+        try:
+            event: Event | None = self.trace.origin(finding.item or 0, finding.query, finding.key)
+        except Exception:
+            return finding  # a model that runs only unobserved
+        if event is None:
+            return finding
+        if event.label == "enters":
+            return finding.at(
+                origin=f"{event.parent or 'the model'}, before {event.module}", source=finding.source
+            )
+        return finding.at(
+            origin=f"{event.module or 'the model'} ({event.kind})", source=event.source or finding.source
+        )

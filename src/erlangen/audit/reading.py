@@ -1,0 +1,542 @@
+"""Reading the inputs of a model: which carry content, which are masks, positions or labels.
+
+Roles follow from what a tensor is: its shape, its type, its values, and where names alone can tell (labels
+are ordinary token ids), from a short list of exact names. What a role means is then measured by running the
+model (`measured`): which axis is the batch, and which value of a mask marks padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from erlangen.audit.inputs import Content, Inputs
+
+LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
+"""Names that only labels have. Any tensor that holds -100, or the tokens moved on by one, is labels too."""
+_EDGES = {"edge_index", "adj", "adj_t", "edge_attr", "edge_weight"}
+_SOUND = {"input_values", "input_features", "waveform", "audio"}
+_HIDES_TRUE = ("padding", "pad_mask", "ignore")
+"""Parts of names by which a boolean mask is known to mark padding by True, as in torch.nn."""
+BLOCKS = 48
+"""A long axis of samples or frames is read as about this many blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """A padding mask: one entry for each position of one input."""
+
+    name: str
+    tensor: torch.Tensor
+    content: str
+    hides: bool
+    """True: a non-zero entry marks padding. False: a zero (or very negative) entry does."""
+    rate: int = 1
+    """How many positions one entry is about: a mask may be over a subsampled sequence."""
+    measured: bool = False
+    """Whether the meaning was measured by running the model, and not only read off its type and name."""
+
+    def real(self) -> np.ndarray:
+        """Which positions are real."""
+        tensor = self.tensor.detach()
+        array = (
+            (tensor.float() if tensor.is_floating_point() else tensor)
+            .cpu()
+            .numpy()
+            .repeat(self.rate, axis=-1)
+        )
+        if np.issubdtype(array.dtype, np.floating) and (array < 0).any():
+            return array > -1e3
+        marked = np.asarray(array, bool)
+        return np.logical_not(marked) if self.hides else marked
+
+    def unpadded(self) -> torch.Tensor:
+        """The mask with every position real."""
+        additive = self.tensor.is_floating_point() and bool((self.tensor < 0).any())
+        return torch.full_like(self.tensor, 0 if self.hides or additive else 1)
+
+    def padded(self, rows: slice | int, columns: slice) -> torch.Tensor:
+        """The mask with these entries marked as padding."""
+        tensor = self.tensor.clone()
+        additive = tensor.is_floating_point() and not self.hides and not bool((tensor == 1).all())
+        if additive:
+            tensor[rows, columns] = torch.finfo(tensor.dtype).min
+        else:
+            tensor[rows, columns] = torch.tensor(1 if self.hides else 0).to(tensor)
+        return tensor
+
+
+@dataclass(eq=False)
+class Reading:
+    """What each input is."""
+
+    contents: list[Content]
+    masks: list[Mask] = field(default_factory=list)
+    labels: list[Content] = field(default_factory=list)
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Input name -> why its content is not changed."""
+    notes: list[str] = field(default_factory=list)
+    """What was measured about the inputs and is worth saying."""
+
+    def content(self, name: str) -> Content | None:
+        """The content of this name, if it is one."""
+        return next((one for one in self.contents if one.name == name), None)
+
+    def mask(self, name: str) -> Mask | None:
+        """The padding mask of a content."""
+        return next((one for one in self.masks if one.content == name), None)
+
+    def real(self, name: str) -> np.ndarray | None:
+        """The real positions of a content, (batch, length); None when nothing marks padding."""
+        mask = self.mask(name)
+        return None if mask is None else mask.real()
+
+    @property
+    def sequences(self) -> list[Content]:
+        """The contents that have positions."""
+        return [one for one in self.contents if one.axis is not None]
+
+    @property
+    def batch(self) -> int:
+        """How many sequences the inputs hold."""
+        return self.contents[0].batch if self.contents else 1
+
+    def of(self, model: nn.Module, inputs: Inputs) -> Reading:
+        """The same roles for other inputs of the same names."""
+        leaves = inputs.leaves(model)
+
+        def moved(one: Any) -> Any:
+            return replace(one, tensor=leaves[one.name])
+
+        return Reading(
+            [moved(one) for one in self.contents if one.name in leaves],
+            [moved(one) for one in self.masks if one.name in leaves],
+            [moved(one) for one in self.labels if one.name in leaves],
+            self.ignored,
+        )
+
+
+def read(model: nn.Module, inputs: Inputs) -> Reading:
+    """The roles of all inputs, from what they are. Nothing is run.
+
+    >>> ids = torch.tensor([[5, 3, 4, 6]])
+    >>> found = read(nn.Identity(), Inputs.of({"ids": ids, "mask": ids > 3, "y": ids.roll(-1, 1)}))
+    >>> [one.name for one in found.contents], found.masks[0].content, [one.name for one in found.labels]
+    (['ids'], 'ids', ['y'])
+    """
+    inputs.check_names(model)
+    leaves = {name: t for name, t in inputs.leaves(model).items() if t.layout == torch.strided}
+    graph = any(_last(name) in _EDGES for name in leaves) or any(
+        _last(name) in _EDGES for name in inputs.named(model)
+    )
+    found = Reading([])
+    declared = None if inputs.content is None else set(inputs.content)
+    waiting: list[tuple[str, torch.Tensor]] = []
+    for name, tensor in leaves.items():
+        if any(tensor is one.tensor for one in found.contents) or tensor.numel() == 0:
+            continue
+        if name in (inputs.padding or {}):
+            waiting.append((name, tensor))
+        elif name in (inputs.labels or ()):
+            found.labels.append(_as_content(model, name, tensor, found, labels=True))
+        elif declared is not None:
+            if name in declared:
+                found.contents.append(_as_content(model, name, tensor, found))
+            elif _mask_like(name, tensor):
+                waiting.append((name, tensor))
+        elif _last(name) in LABELS or _last(name).endswith("_labels") or _is_labels(tensor, found):
+            found.labels.append(_as_content(model, name, tensor, found, labels=True))
+        elif _mask_like(name, tensor) and (found.contents or len(leaves) > 1):
+            waiting.append((name, tensor))
+        elif (why := _not_content(name, tensor, found, graph)) is not None:
+            found.ignored[name] = why
+        else:
+            found.contents.append(_as_content(model, name, tensor, found))
+    if not found.contents and waiting and declared is None:  # bits are tokens when nothing else is
+        name, tensor = waiting.pop(0)
+        found.contents.append(_as_content(model, name, tensor, found))
+    if found.sequences:
+        found.contents.sort(key=lambda one: one.axis is None)
+    for name, tensor in waiting:
+        _place_mask(inputs, name, tensor, found)
+    return found
+
+
+def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading) -> None:
+    """Find the input that a mask is about: the one named, or the first of its shape that has no mask yet."""
+    about = (inputs.padding or {}).get(name)
+    fitting = [
+        one for one in found.sequences
+        if (about is None or one.name == about) and _mask_shape(one) == tuple(tensor.shape)
+    ]  # fmt: skip
+    if not fitting:
+        _place_coarse_mask(name, tensor, found)
+        return
+    # A mask of a decoder or of an encoder is about the input that shares that word.
+    words = {word for word in name.replace(".", "_").split("_") if word not in ("mask", "attention", "key")}
+    fitting.sort(key=lambda one: -len(words & set(one.name.replace(".", "_").split("_"))))
+    free = [one for one in fitting if found.mask(one.name) is None]
+    hides = any(word in name for word in _HIDES_TRUE) and "attention" not in name
+    if tensor.is_floating_point():
+        hides = hides and not bool((tensor < 0).any())
+    if not free:
+        found.ignored[name] = "a mask"
+    else:
+        found.masks.append(Mask(name, tensor, free[0].name, hides))
+
+
+def _place_coarse_mask(name: str, tensor: torch.Tensor, found: Reading) -> None:
+    """A mask over every k-th position of the only sequence, or no padding mask at all."""
+    found.ignored[name] = "a mask"
+    one = found.sequences[0] if len(found.sequences) == 1 else None
+    if one is None or tensor.dim() != 2 or one.batch_axis is None or found.mask(one.name) is not None:
+        return
+    batch, size = tensor.shape
+    if batch == one.batch and 2 <= size < one.length and one.length % size == 0 and size != batch:
+        del found.ignored[name]
+        hides = any(word in name for word in _HIDES_TRUE) and "attention" not in name
+        found.masks.append(Mask(name, tensor, one.name, hides, rate=one.length // size))
+
+
+def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
+    """Which of `size` rows are real, where positions are: a row of several positions is if any of them is.
+
+    >>> resampled(np.array([[True, True, True, False, False, False]]), 3).tolist()
+    [[True, True, False]]
+    """
+    batch, n = real.shape
+    if size and n % size == 0:
+        return np.asarray(real.reshape(batch, size, n // size).any(axis=-1))
+    return real.repeat(size // n, axis=-1) if n and size % n == 0 else None
+
+
+def _mask_shape(content: Content) -> tuple[int, ...]:
+    return (content.length,) if content.batch_axis is None else (content.batch, content.length)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _mask_like(name: str, tensor: torch.Tensor) -> bool:
+    """Booleans, and numbers that only say yes or no or are added to scores to hide keys."""
+    if tensor.dtype == torch.bool:
+        return True
+    if tensor.dim() < 2:
+        return False
+    if tensor.is_floating_point():
+        off = tensor[tensor != 0]
+        hidden = bool((off <= -1e3).all()) and tensor.dim() >= 2
+        return bool(hidden and (off.numel() or "mask" in name)) or (
+            "mask" in name and bool(((tensor == 0) | (tensor == 1)).all())
+        )
+    return "mask" in _last(name) and "masked" not in name and bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _is_labels(tensor: torch.Tensor, found: Reading) -> bool:
+    """Whether a tensor holds -100 (what losses skip), or the tokens of another input moved on by one."""
+    if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        return False
+    if bool((tensor == -100).any()):
+        return True
+    for one in found.contents:
+        same = one.pool is not None and one.tensor.shape == tensor.shape and tensor.shape[-1] > 2
+        if same and torch.equal(tensor[..., :-1].long(), one.tensor[..., 1:].long()):
+            return True
+    return False
+
+
+def _not_content(name: str, tensor: torch.Tensor, found: Reading, graph: bool) -> str | None:
+    """Why an input is neither content nor mask; None if it is content."""
+    last = _last(name)
+    if last in _EDGES:
+        return "edges of a graph"
+    if tensor.is_complex() or tensor.dim() == 0:
+        return "a number"
+    if tensor.is_floating_point():
+        if tensor.dim() == 1 and not found.contents:
+            return "one vector without positions"
+        return None
+    if graph:
+        return "an index into a graph"
+    if "position" in last or (found.contents and _counts(tensor)):
+        return "positions"
+    if found.contents and ("grid" in last or "shape" in last or "size" in last or "length" in last):
+        return "sizes"
+    if found.contents and tensor.dim() == 1:
+        return None if tensor.shape[0] == found.contents[0].batch else "an index"
+    return None
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether every row counts on by one from the start of a sequence: positions, not tokens."""
+    rows = tensor.long()
+    starts = bool((rows[..., 0] <= 2).all()) and bool((rows[..., 0] >= 0).all())
+    return tensor.shape[-1] > 2 and starts and bool((rows.diff(dim=-1) == 1).all())
+
+
+def _as_content(
+    model: nn.Module, name: str, tensor: torch.Tensor, found: Reading, labels: bool = False
+) -> Content:
+    """The axes of an input that carries content."""
+    batch = found.contents[0].batch if found.contents else None
+    batched = bool(found.contents) and found.contents[0].batch_axis is not None
+    if not tensor.is_floating_point():
+        pool = _pool(model, tensor, labels)
+        if tensor.dim() == 1:
+            alone = batched and tensor.shape[0] == batch  # one number for each sequence
+            return Content(name, tensor, None if alone else 0, 0 if alone else None, pool)
+        if tensor.dim() == 2 and not labels and _sequence_first(model):
+            return Content(name, tensor, 0, 1, pool)
+        return Content(name, tensor, 1, 0, pool)
+    if _last(name) in _SOUND and tensor.dim() in (2, 3):
+        axis = tensor.dim() - 1 if tensor.dim() == 2 or not _frames_first(model, tensor) else 1
+        return Content(name, tensor, axis, 0, None, block=max(1, tensor.shape[axis] // BLOCKS))
+    if tensor.dim() == 1:
+        return Content(name, tensor, None, 0 if batched and tensor.shape[0] == batch else None, None)
+    if tensor.dim() == 2:
+        if batched and tensor.shape[0] == batch:
+            return Content(name, tensor, None, 0, None)
+        return Content(name, tensor, 0, None, None)
+    if tensor.dim() == 4:
+        patch = _patch_size(model)
+        image = tensor.shape[1] <= 4 and min(tensor.shape[-2:]) >= 8
+        if patch is None and image:
+            patch = max(1, tensor.shape[-1] // 4)
+        if patch is not None and min(tensor.shape[-2:]) >= patch:
+            return Content(name, tensor, -1, 0, None, patch)
+    if tensor.dim() == 3 and _sequence_first(model):
+        return Content(name, tensor, 0, 1, None)
+    return Content(name, tensor, 1, 0, None)
+
+
+def _frames_first(model: nn.Module, sound: torch.Tensor) -> bool:
+    """Whether sound is given as (batch, frames, features); samples and (batch, features, frames) are not."""
+    bins = getattr(getattr(model, "config", None), "num_mel_bins", None)
+    return not (bins == sound.shape[1] != sound.shape[2])
+
+
+def _sequence_first(model: nn.Module) -> bool:
+    if not type(model).__module__.startswith("torch.nn"):
+        return False
+    return next(
+        (not m.batch_first for m in model.modules() if isinstance(getattr(m, "batch_first", None), bool)),
+        False,
+    )
+
+
+def _patch_size(model: nn.Module) -> int | None:
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d) and module.stride == module.kernel_size and module.stride[0] > 1:
+            return int(module.stride[0])
+    return None
+
+
+def special_tokens(model: nn.Module) -> set[int]:
+    """Every id that the configuration and its parts name (`*_token_id`, `*_token_index`).
+
+    >>> import types
+    >>> model = nn.Identity()
+    >>> model.config = types.SimpleNamespace(pad_token_id=0, vision=None, image_token_index=[7, 8])
+    >>> sorted(special_tokens(model))
+    [0, 7, 8]
+    """
+    found: set[int] = set()
+    parts, seen = [getattr(model, "config", None)], set()
+    while parts:
+        config = parts.pop()
+        if config is None or id(config) in seen:
+            continue
+        seen.add(id(config))
+        for name, value in getattr(config, "__dict__", {}).items():
+            if name.endswith(("token_id", "token_index", "token_ids")):
+                values = value if isinstance(value, list | tuple) else [value]
+                found.update(v for v in values if isinstance(v, int) and not isinstance(v, bool))
+            elif name.endswith("config") and hasattr(value, "__dict__"):
+                parts.append(value)
+    return found
+
+
+def _pool(model: nn.Module, tokens: torch.Tensor, labels: bool = False) -> torch.Tensor:
+    """Token ids that are surely valid and not special: those up to the largest one given."""
+    special = set() if labels else special_tokens(model)
+    largest = max(int(tokens.max()), 1)
+    if largest > 4 * tokens.numel() + 1024:  # a few of many ids do as well
+        pool = sorted(set(tokens.flatten().tolist()) - special)
+        return torch.tensor(pool if len(pool) > 1 else [0, 1])
+    pool = [token for token in range(largest + 1) if token not in special]
+    return torch.tensor(pool if len(pool) > 1 else [0, 1])
+
+
+# ---------------------------------------------------------------------------------------- measured
+
+
+Run = Callable[..., Any]
+"""run(inputs, within=None): the output on these inputs, from the same random state and with the model's state
+put back before it; the model runs inside the context `within`."""
+
+
+def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """The reading with its ambiguities settled by running the model.
+
+    - *Axes.* Of two leading axes the batch is the one along which nothing is read.
+    - *Masks.* A value of a mask marks padding when positions that have it are read by no other row.
+    - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
+    """
+    found = _oriented(model, inputs, found, run)
+    found.contents = [_changeable(model, inputs, one, found, run) for one in found.contents]
+    found.contents = [one for one in found.contents if one.name not in found.ignored]
+    found.masks = [_polarity(inputs, mask, found, run) for mask in found.masks]
+    return found
+
+
+def _moves(run: Run, inputs: Inputs, content: Content, tensor: torch.Tensor, base: Any) -> list[torch.Tensor]:
+    """For every floating output: which entries move when the content is this tensor."""
+    from erlangen.audit.inputs import with_content
+    from erlangen.audit.outputs import floating
+
+    after = dict(floating(run(with_content(inputs, content, tensor))))
+    return [
+        (after[name] != before) & ~(after[name].isnan() & before.isnan())
+        for name, before in floating(base)
+        if name in after and after[name].shape == before.shape
+    ]
+
+
+def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Swap the axes of positions and batch where the model mixes along the first axis and not the second."""
+    first = found.contents[0] if found.contents else None
+    if (
+        first is None or hasattr(model, "config") or inputs.content is not None or inputs.vary is not None
+        or type(model).__module__.startswith("torch.nn") or first.patch is not None
+        or first.axis != 1 or first.batch_axis != 0 or min(first.tensor.shape[:2]) < 2
+    ):  # fmt: skip
+        return found
+    base = run(inputs)
+    size = first.tensor.shape[:2]
+    mixes = []
+    for axis in (0, 1):
+        fresh, changed = first._fresh(0), first.tensor.clone()
+        where = (slice(None),) * axis + (0,)
+        changed[where] = fresh[where]
+        try:
+            moved = [
+                m for m in _moves(run, inputs, first, changed, base) if m.dim() >= 2 and m.shape[:2] == size
+            ]
+        except Exception:
+            return found
+        if not moved:
+            return found
+        others = [m.flatten(2).any(-1) if m.dim() > 2 else m for m in moved]
+        mixes.append(any(bool(m.narrow(axis, 1, m.shape[axis] - 1).any()) for m in others))
+    if mixes != [True, False]:
+        return found
+    swapped = [
+        replace(one, axis=0, batch_axis=1) if one.tensor.shape[:2] == size and one.axis == 1 else one
+        for one in found.contents
+    ]
+    note = f"{first.name} was read as (length, batch, ...): nothing is read along its second axis"
+    return replace(found, contents=swapped, notes=[*found.notes, note])
+
+
+def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Reading, run: Run) -> Content:
+    """The content, changed behind its embedding where its ids must stay; left out where nothing may
+    change."""
+    if inputs.vary is not None:
+        return content
+    from erlangen.audit.inputs import with_content
+
+    special = special_tokens(model) if content.pool is not None else set()
+    if not special & set(content.tensor.flatten().tolist() if special else ()):
+        try:
+            run(with_content(inputs, content, content.changed(range(content.length))))
+            if content.pool is None or content.length < 2:
+                return content
+            run(with_content(inputs, content, content.changed(content.length // 2)))
+            return content
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    else:
+        reason = "its special tokens must stay where they are"
+    embedding = None if content.pool is None else _embedding(model, inputs, content, run)
+    if embedding is not None:
+        found.notes.append(
+            f"{content.name}: content was changed behind the embedding {embedding or '(model)'}: "
+            f"changing the ids alone is not valid ({reason})"
+        )
+        return replace(content, embedding=embedding)
+    if special:
+        return content
+    found.ignored[content.name] = f"changing {content.name} alone is not a valid input ({reason})"
+    return content
+
+
+def _embedding(model: nn.Module, inputs: Inputs, content: Content, run: Run) -> str | None:
+    """The name of the first module that takes these ids and returns one vector for each of them."""
+    names: list[str] = []
+    ids = content.tensor
+
+    def look(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            taken = args[0] if args else None
+            same = (
+                isinstance(taken, torch.Tensor) and not taken.is_floating_point() and taken.shape == ids.shape
+            )
+            if same and isinstance(output, torch.Tensor) and output.shape[:-1] == ids.shape:
+                unlike = (taken != ids).float().mean() if taken is not None else 1.0
+                if float(unlike) < 0.5:  # placeholders are often replaced before they are looked up
+                    names.append(name)
+
+        return hook
+
+    with ExitStack() as stack:
+
+        @contextmanager
+        def looking() -> Iterator[None]:
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Embedding) or not list(module.children()):
+                    stack.callback(module.register_forward_hook(look(name)).remove)
+            yield
+
+        run(inputs, looking())
+    return names[0] if names else None
+
+
+def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
+    """Which value of a mask marks padding: positions with that value are read by no other row.
+
+    Where the mask has no effect, or hides nothing in either reading, the meaning of its type and name stays.
+    """
+    from erlangen.audit.inputs import with_content
+
+    content = found.content(mask.name if mask.name == mask.content else mask.content)
+    if content is None or content.axis is None or content.length < 3 or content.embedding is not None:
+        return mask
+    if mask.tensor.is_floating_point() or mask.name in (inputs.padding or {}) or mask.rate > 1:
+        return mask
+    last = content.length - 2
+    reads: dict[bool, bool] = {}
+    for value in (False, True):
+        tensor = mask.tensor.clone()
+        tensor[..., last] = torch.tensor(int(value)).to(tensor)
+        given = inputs.map(lambda part, new=tensor: new if part is mask.tensor else part)
+        try:
+            base = run(given)
+            changed = content.changed(last)
+            moved = _moves(run, with_content(given, content, content.tensor), content, changed, base)
+        except Exception:
+            return mask
+        rows = [m.transpose(0, 1) if content.axis == 0 else m for m in moved if m.dim() >= 2]
+        rows = [m.flatten(2).any(-1) for m in rows if m.dim() > 2 and m.shape[1] == content.length]
+        if not rows:
+            return mask
+        reads[value] = any(bool(m[:, torch.arange(content.length) != last].any()) for m in rows)
+    if reads[False] == reads[True]:
+        return mask
+    return replace(mask, hides=not reads[True], measured=True)

@@ -1,0 +1,194 @@
+"""The trace witness: the rows of every tensor inside a model, so that a dependence can be followed to its
+origin.
+
+Under a function mode and module hooks each tensor that has one row for each position is reduced to one number
+a row (a fixed random projection in double precision). Two runs then tell which rows of which tensors moved.
+It serves where the outputs alone cannot speak: an output that is pooled, the module in which a forbidden
+dependence enters, and how many steps a hidden stack of layers takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from erlangen.audit.capture.source import source_line
+from erlangen.audit.capture.tape import name_of
+from erlangen.audit.inputs import Content
+from erlangen.audit.outputs import output_tensors
+from erlangen.audit.witnesses.runs import Runner
+
+EVENTS = 4096
+"""At most so many tensors of one run are followed."""
+_NOISE = 1e-9
+"""Changes of a projected row below this part of its tensor's size are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """One tensor with rows: where it was made, and one number for each row."""
+
+    label: str
+    """The operation, "enters" or "leaves" for the tensors given to and returned by a module."""
+    module: str
+    """The module whose code was running."""
+    kind: str
+    """The type of that module."""
+    parent: str
+    """The module around it."""
+    source: str | None
+    rows: np.ndarray
+    """Shape (batch, rows)."""
+    plain: bool = True
+    """Whether the tensor is (batch, rows, features), and no axis could be rows by chance."""
+
+
+class Tracer(TorchFunctionMode):
+    """Collects the events of one run."""
+
+    def __init__(self, model: nn.Module, content: Content, rows: int) -> None:
+        super().__init__()
+        self._rows = rows
+        self.events: list[Event] = []
+        self._content = content
+        self._weights: dict[int, torch.Tensor] = {}
+        self._stack: list[tuple[str, str]] = [("", type(model).__name__)]
+        self._handles: list[Any] = []
+        self._model = model
+
+    def __enter__(self) -> Any:
+        for name, module in self._model.named_modules():
+            if name and not isinstance(module, torch.jit.ScriptModule):
+                self._handles.append(module.register_forward_pre_hook(self._entering(name), with_kwargs=True))
+                self._handles.append(
+                    module.register_forward_hook(self._leaving(name), with_kwargs=True, always_call=True)
+                )
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+        super().__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if len(self.events) < EVENTS:
+            with torch._C.DisableTorchFunction():
+                for tensor in (
+                    [out] if isinstance(out, torch.Tensor) else out if isinstance(out, tuple) else ()
+                ):
+                    if isinstance(tensor, torch.Tensor):
+                        self._note(name_of(func), tensor)
+        return out
+
+    def _entering(self, name: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            with torch._C.DisableTorchFunction():
+                for _, tensor in output_tensors((*args, *kwargs.values())):
+                    self._note("enters", tensor, name, type(module).__name__)
+            self._stack.append((name, type(module).__name__))
+
+        return hook
+
+    def _leaving(self, name: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            with torch._C.DisableTorchFunction():
+                for _, tensor in output_tensors(output):
+                    self._note("leaves", tensor)
+            while len(self._stack) > 1 and self._stack.pop()[0] != name:
+                pass
+
+        return hook
+
+    def _note(self, label: str, tensor: torch.Tensor, module: str | None = None, kind: str = "") -> None:
+        rows = self._project(tensor)
+        if rows is None:
+            return
+        inner = self._stack[-1]
+        parent = self._stack[-2][0] if len(self._stack) > 1 else ""
+        if module is None:
+            where = source_line() if label not in ("enters", "leaves") else None
+            self.events.append(Event(label, *inner, parent, where, rows, tensor.dim() == 3))
+        else:
+            self.events.append(Event(label, module, kind, inner[0], None, rows, tensor.dim() == 3))
+
+    def _project(self, tensor: torch.Tensor) -> np.ndarray | None:
+        """One number for each row of a tensor that has exactly one axis of positions; None for others."""
+        content, n = self._content, self._rows
+        if not tensor.is_floating_point() or tensor.layout != torch.strided or tensor.dim() not in (2, 3, 4):
+            return None
+        batch, shape = content.batch, list(tensor.shape)
+        axes = [axis for axis, size in enumerate(shape) if size == n]
+        if content.batch_axis is None:
+            if len(axes) != 1:
+                return None
+            moved = tensor.movedim(axes[0], 0).reshape(1, n, -1)
+        elif content.axis == 0 and len(shape) >= 3 and shape[0] == n and shape[1] == batch:
+            moved = tensor.transpose(0, 1).reshape(batch, n, -1)
+        else:
+            axes = [axis for axis in axes if axis > 0]
+            if not axes or shape[0] % batch or shape[0] == 0:
+                return None
+            if len(axes) > 1:
+                return None  # scores of queries and keys: whoever is masked later is still in them
+            moved = tensor.reshape(batch, shape[0] // batch, *shape[1:]).movedim(axes[0] + 1, 1)
+            moved = moved.reshape(batch, n, -1)
+        flat = moved.detach().double().nan_to_num(posinf=0.0, neginf=0.0)
+        width = flat.shape[-1]
+        if width not in self._weights:
+            generator = torch.Generator().manual_seed(width)
+            self._weights[width] = torch.rand(width, generator=generator, dtype=torch.float64) + 0.5
+        return (flat @ self._weights[width].to(flat.device)).cpu().numpy()
+
+
+class Trace:
+    """The events of a feeding, and which of their rows move with a change of content."""
+
+    def __init__(self, runner: Runner, content: Content, rows: int | None = None) -> None:
+        self._runner, self._content, self._rows = runner, content, rows or content.length
+        self.base = self._events([])
+
+    def _events(self, positions: Any) -> list[Event]:
+        tracer = Tracer(self._runner.model, self._content, self._rows)
+        self._runner.changed(self._content, positions, within=tracer)
+        return tracer.events
+
+    def moved(self, positions: Any) -> list[np.ndarray]:
+        """For every event of the base run: which rows move, and by how much relative to the tensor's size.
+
+        Events are matched in order for as long as both runs do the same; later ones did not move as far as
+        anybody can tell, and are cut off.
+        """
+        found = []
+        for before, after in zip(self.base, self._events(positions), strict=False):
+            if (before.label, before.module) != (after.label, after.module):
+                break
+            scale = float(np.abs(before.rows).max()) or 1.0
+            size = np.abs(after.rows - before.rows) / scale
+            found.append(np.where(size > _NOISE, size, 0.0))
+        return found
+
+    def flows(self, positions: list[int]) -> np.ndarray:
+        """Which rows of every event depend on which positions: (events, batch, rows, positions)."""
+        columns = [self.moved([j]) for j in positions]
+        count = min((len(column) for column in columns), default=0)
+        return (
+            np.stack([np.stack(column[:count]) > 0 for column in columns], axis=-1) if count else np.empty(0)
+        )
+
+    def origin(self, item: int, row: int, position: int) -> Event | None:
+        """Where a dependence of one row on one position enters: the first tensor that has it and stays with
+        it.
+
+        A tensor given to a module that has it already was made by the code around that module.
+        """
+        moved = self.moved([position])
+        for event, size in zip(self.base, moved, strict=False):
+            if row < size.shape[1] and size[min(item, len(size) - 1), row] > 0:
+                return event
+        return None
