@@ -91,7 +91,7 @@ def test_expectations_by_pattern_and_by_function():
 
 def test_expectations_that_cannot_be():
     model = stack([[er.Causal(), er.Causal()]], N)
-    with pytest.raises(ParameterError, match="more than 3 heads"):
+    with pytest.raises(ParameterError, match="has 4 heads: PerHead has 3"):
         audit(stack([[er.Causal()] * 4], N), vectors(N), er.PerHead([er.Causal()] * 3), flow=False)
     with pytest.raises(ParameterError, match="must be a relation or None"):
         audit(model, vectors(N), lambda call: "causal", flow=False)

@@ -21,7 +21,7 @@ from erlangen.audit.inputs import Inputs
 from erlangen.audit.limits import limits
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
-from erlangen.audit.outputs import output_tensors
+from erlangen.audit.outputs import floating, output_tensors
 from erlangen.audit.reading import LABELS, Reading, measured, read
 from erlangen.audit.report import Coverage, Report
 from erlangen.audit.state import same_bits, untouched
@@ -73,6 +73,10 @@ def audit(
     >>> report.verdict, report.calls[0].kernel, report.flow.relation
     ('holds', Causal(), Causal())
     """
+    if isinstance(model, type):
+        raise ParameterError(
+            f"audit takes a model, got the class {model.__name__}: write {model.__name__}(...)"
+        )
     if not isinstance(model, nn.Module):
         raise ParameterError(f"audit takes a torch.nn.Module, got {type(model).__name__}")
     check_expectation(expect)
@@ -84,7 +88,7 @@ def audit(
     given = [_own_labels(one) for one in Inputs.several(inputs)]
     ledger = Ledger()
     with untouched(model) as snapshot:
-        model.eval()
+        _to_eval(model)
         examiner = Examiner(
             model, snapshot, expect, ledger, Budget(budget), flow,
             None if positions is None else sorted({int(p) for p in positions}),
@@ -106,6 +110,15 @@ def audit(
     report.unchanged = report.unchanged and not left
     report.settle(expect is not None)
     return report
+
+
+def _to_eval(model: nn.Module) -> None:
+    try:
+        model.eval()
+    except NotImplementedError as error:
+        raise DataError(
+            f"{type(model).__name__} cannot be put into eval mode: {error}; audit it before export"
+        ) from error
 
 
 def _chosen(feedings: Sequence[str] | None, variants: bool) -> list[str]:
@@ -144,11 +157,14 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     base = examiner.observed(feeding)
     after = runner.base()
     contradictions = [] if _same(before, after) else ["two runs of the model on the same inputs differ"]
-    warnings = [] if _same(before, base.output) else [_other_path(model)]
+    warnings = [] if _same(before, base.output) else [_other_path(model, before, base.output)]
     warnings += reading.notes
+    examiner.fixed = _fixed_axes(maker, runner, before)
     data_dependent = _sources(examiner, feeding, base)
     _leave_out_structure(reading, data_dependent)
     examiner.base = base.calls
+    if examiner.positions is not None:
+        _check_positions(examiner.positions, reading)
     result = examiner.examine(feeding, GIVEN_SHARE, base)
     main = _main_flow(result.flows)
     if main is not None and _has_fast_path(model):
@@ -164,7 +180,8 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     trials: list[Examination] = []
     for number, other in enumerate(others):
         examiner.tell(f"{other.label}")
-        if other.label.startswith("longer") and examiner.budget.left < 0.2 * examiner.budget.seconds:
+        late = 0.2 if other.label.startswith("longer") else 0.0
+        if examiner.budget.left <= late * examiner.budget.seconds:
             trials.append(Examination(other.label, skipped="no time left within the budget"))
             continue
         trial = examiner.examine(other, 1 / (len(others) - number))
@@ -207,6 +224,21 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     )
 
 
+def _fixed_axes(given: Given, runner: Runner, output: Any) -> dict[str, frozenset[int]]:
+    """Axes of outputs that keep their size when the inputs are shorter."""
+    for feeding in FEEDINGS["shorter"](given):
+        try:
+            other = dict(floating(runner.on(feeding.inputs)))
+        except Exception:
+            return {}  # one length only: axes are told by their size
+        return {
+            name: frozenset(a for a in range(tensor.dim()) if tensor.shape[a] == other[name].shape[a])
+            for name, tensor in floating(output)
+            if name in other and other[name].dim() == tensor.dim()
+        }
+    return {}
+
+
 def _first_run(model: nn.Module, runner: Runner) -> Any:
     try:
         return runner.base()
@@ -214,6 +246,12 @@ def _first_run(model: nn.Module, runner: Runner) -> Any:
         raise DataError(
             f"{type(model).__name__} does not run on these inputs: {type(error).__name__}: {error}"
         ) from error
+
+
+def _check_positions(positions: list[int], reading: Reading) -> None:
+    longest = max((one.length for one in reading.sequences), default=0)
+    if longest and max(positions) >= longest:
+        raise ParameterError(f"positions= must lie in 0..{longest - 1}, got {max(positions)}")
 
 
 def _takes(runner: Runner, inputs: Inputs) -> bool:
@@ -308,6 +346,10 @@ def _nothing_compared(examiner: Examiner, coverage: Coverage, reading: Reading) 
     """An expectation that met neither a call nor a flow was not compared with anything."""
     if examiner.expect is None:
         return
+    if reading.sequences and max(one.length for one in reading.sequences) < 2:
+        examiner.ledger.open(
+            "given", "the inputs", "one position shows nothing of who reads whom: give several"
+        )
     spoken = [one for one in examiner.ledger if "edges" in one.what or one.what.startswith("call ")]
     if not examiner.flow:
         pass  # the user asked for the calls alone
@@ -465,7 +507,16 @@ def _has_fast_path(model: nn.Module) -> bool:
     return unwrapped(model) is model and any(isinstance(module, fast) for module in model.modules())
 
 
-def _other_path(model: nn.Module) -> str:
+def _other_path(model: nn.Module, before: Any, observed: Any) -> str:
+    seen = dict(floating(observed))
+    apart = [
+        name or "the output"
+        for name, tensor in floating(before)
+        if name not in seen or not torch.allclose(tensor, seen[name], rtol=1e-2, atol=1e-4, equal_nan=True)
+    ]
+    if apart and unwrapped(model) is model:
+        path = "PyTorch leaves its fast path" if _has_fast_path(model) else "the model takes other code"
+        return f"under observation {path}, and {apart[0]} is another one (rows of padding, or more)"
     if unwrapped(model) is not model:
         return (
             "the model is compiled: calls were seen in the code before compilation, the flow in the compiled"

@@ -134,7 +134,7 @@ def difference_of(
             None if real is None or one.positions is None or rows[-1] >= real.shape[-1] else real[:, rows]
         )
         apart = _apart(a, b, counts)
-        scale = float(_counted(a.double().nan_to_num(posinf=0, neginf=0), counts).abs().max()) or 1.0
+        scale = _scale(_counted(a.double().nan_to_num(posinf=0, neginf=0), counts))
         size = float(apart.max())
         eps = max(torch.finfo(part.dtype).eps for part in (a, b))
         allowed = SURELY * eps * scale
@@ -154,6 +154,15 @@ def difference_of(
         if worst is None or (not found.rounding, found.relative) > (not worst.rounding, worst.relative):
             worst = found
     return worst
+
+
+def _scale(values: torch.Tensor) -> float:
+    """The usual size of the outputs: the middle of the largest entries of all columns.
+
+    One banned logit of -1e9 must not excuse the others.
+    """
+    columns = values.abs().reshape(-1, values.shape[-1]).amax(0)
+    return float(columns.median()) or float(columns.max()) or 1.0
 
 
 def _common(one: Rows, other: Rows) -> np.ndarray:

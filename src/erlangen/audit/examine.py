@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,12 +79,15 @@ class Examiner:
     known: Known = field(default_factory=dict)
     base: list[Measured] = field(default_factory=list)
     """The calls on the given inputs, whose sources are known."""
+    fixed: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Axes of outputs that do not follow the length of the input."""
     places: dict[str, Place] = field(default_factory=dict)
     """Where the rows of each output are, on the given inputs."""
 
     def runner(self, feeding: Feeding, **options: Any) -> Runner:
         """Runs the model on a feeding."""
         runner = Runner(self.model, feeding.inputs, feeding.reading, self.snapshot, feeding.mode, **options)
+        runner.fixed = self.fixed
         if feeding.label != "given":
             runner.like = self.places
         return runner
@@ -126,8 +129,10 @@ class Examiner:
         label, expect = feeding.label, self.expect
         seen = result.seen
         assert seen is not None
-        if feeding.label == "other content" and has_own_size(expect):
-            expect = None  # such as documents: which they are may follow the content
+        if (feeding.label == "other content" or feeding.resized) and has_own_size(expect):
+            # Such as documents: which they are may follow the content, and they fit one length.
+            expect = None
+            result.differences.append("the expectation has a size of its own, and was not held against this")
         try:
             result.calls = [judge_call(call, expect, real, label) for call in seen.calls]
         except ErlangenError as error:
@@ -231,8 +236,11 @@ class Examiner:
         opened = role == "mapped" and any(reason is not None for _, _, reason in verdict.settled)
         # Under other feedings rows that come out of the same model stand for those before pooling.
         thorough = feeding.label == "given" or feeding.thorough or not scene.seen
-        if ((role == "pooled" and thorough) or opened) and not labels and scene.expect is not None and moves:
+        looked = (role in ("pooled", "mapped") and thorough) or opened
+        if looked and not labels and scene.expect is not None and moves:
             inner = self._inner(flow, content, scene, inside)
+            if role == "mapped" and not opened:  # rows at their own rate were compared
+                inner.settled = [one for one in inner.settled if one[2] is None]
             if opened and inner.role == "inner":
                 verdict.settled = [one for one in verdict.settled if one[2] is None]
             verdicts.append(inner)
@@ -254,7 +262,11 @@ class Examiner:
                         one.counterexample = located
                     finding = located
                 self.ledger.settle(feeding.label, what, finding)
-        if flow.batch_leak is not None or content.batch > 1:
+        if scene.expect is not None and flow.whole_batch and content.batch > 1 and thorough:
+            flow = replace(flow, batch_leak=inside.batch_leak())
+        if flow.batch_leak is not None and feeding.mode.train and _batch_statistics(self.model):
+            self.notes.append("in training mode sequences of one batch read each other, by batch statistics")
+        elif flow.batch_leak is not None or content.batch > 1:
             self.ledger.settle(
                 feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label)
             )
@@ -268,6 +280,11 @@ class Examiner:
             inner, why = None, f"; looking inside failed: {type(error).__name__}"
         else:
             why = ""
+        if inner is not None and _each_itself(inner) and not _each_itself(flow):
+            inner, why = (
+                None,
+                "; the rows before it read themselves only, so that others are read behind them",
+            )
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
             if content is not scene.contents[0]:
@@ -343,8 +360,9 @@ class Examiner:
     ) -> None:
         mine, theirs = rows[torch.from_numpy(alike.rows)], alone[torch.from_numpy(alike.theirs)]
         apart = (mine.double() - theirs.double()).abs().nan_to_num()
-        scale = float(alone.double().abs().nan_to_num(posinf=0, neginf=0).max()) or 1.0
-        worst = float(apart.max()) / scale
+        # Column by column: one banned logit of -1e9 must not excuse the others.
+        scale = alone.double().abs().nan_to_num(posinf=0, neginf=0).amax(0).clamp(min=1e-6)
+        worst = float((apart / scale).max())
         row = int(alike.rows[int(apart.flatten(1).amax(-1).argmax())])
         text = f"row {row} of {name or 'the output'} differs by {worst:.1g} from the same without padding"
         what = f"{name or 'output'}: the same with and without padding"
@@ -361,6 +379,16 @@ class Examiner:
 
     notes: list[str] = field(default_factory=list)
     """What is worth saying and breaks nothing."""
+
+
+def _each_itself(flow: Flow) -> bool:
+    """Whether no row reads more than one position."""
+    return all(int(bound.dense().sum(axis=1).max(initial=0)) <= 1 for bound in flow.relations)
+
+
+def _batch_statistics(model: nn.Module) -> bool:
+    """Whether the model normalises over the batch, as is meant in training."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 def _union(flows: list[Flow], content: Content, contents: list[Content]) -> list[Neighborhoods]:

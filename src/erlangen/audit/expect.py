@@ -73,7 +73,7 @@ def check_expectation(expect: Any) -> None:
     Traceback (most recent call last):
     ...
     erlangen.errors.ParameterError: expect must be a relation, a mapping from module-name patterns to
-    relations, or a callable; got 'causal'
+    relations, or a callable; got 'causal'; write it without quotation marks, as er.Causal()
     """
     if expect is None or isinstance(expect, Expected):
         return
@@ -94,9 +94,10 @@ def check_expectation(expect: Any) -> None:
                 raise ParameterError(f"expect maps patterns to relations; got {pattern!r}: {relation!r}")
         return
     if not callable(expect):
+        hint = "; write it without quotation marks, as er.Causal()" if isinstance(expect, str) else ""
         raise ParameterError(
             "expect must be a relation, a mapping from module-name patterns to relations, or a callable; "
-            f"got {expect!r}"
+            f"got {expect!r}{hint}"
         )
 
 
@@ -144,6 +145,17 @@ def _within(index: int, size: int, call: Measured, relation: Expected, what: str
     raise ParameterError(f"expected {relation} of {call.module!r}, which has more than {size} {what}")
 
 
+def _check_members(relation: Expected, call: Measured) -> None:
+    """Raise unless a `PerHead` has one relation for each head."""
+    member: Any = bound_of(relation)
+    for part in member.members if isinstance(member, Batch) else [member]:
+        if isinstance(part, PerHead) and len(part) not in (1, call.heads):
+            raise ParameterError(
+                f"expected {relation} of {call.module!r}, which has {call.heads} heads: PerHead has "
+                f"{len(part)} relations, which is {'more' if len(part) > call.heads else 'less'} than that"
+            )
+
+
 def first_break(
     relation: Expected,
     call: Measured,
@@ -153,6 +165,10 @@ def first_break(
     where: str,
 ) -> Finding | None:
     """The first edge on which a call differs from what is expected; rows of padding queries do not count."""
+    _check_members(relation, call)
+    text = str(relation)
+    if real_keys is not None and not real_keys.all():
+        text += ", padding unread"
     for b, heads in enumerate(call.kernel.items):
         keys = None if real_keys is None else real_keys[min(b, len(real_keys) - 1)]
         rows = None if real_queries is None else real_queries[min(b, len(real_queries) - 1)]
@@ -171,7 +187,7 @@ def first_break(
                 return Finding(
                     "edge",
                     call.module,
-                    str(relation),
+                    text,
                     measured,
                     b,
                     head,

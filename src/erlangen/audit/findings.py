@@ -51,6 +51,8 @@ class Finding:
     """The input that is read."""
     output: str | None = None
     """The output that reads it; None where there is only one."""
+    also: tuple[str, ...] = ()
+    """Other feedings under which the same is broken."""
     detail: str = ""
     """What else there is to say: how many edges, which module is to blame, a sentence for other kinds."""
 
@@ -86,8 +88,12 @@ class Finding:
         return text + (f"; {self.detail}" if self.detail else "")
 
     def explained(self) -> str:
-        """The finding with its evidence: the output, the size of the dependence, where it enters, the line of
-        code."""
+        """The finding with its evidence."""
+        return f"{self} [{self.evidence}]" if self.evidence else str(self)
+
+    @property
+    def evidence(self) -> str:
+        """The output, the size of the dependence, where it enters, the line of code, other feedings."""
         parts = []
         if self.output:
             parts.append(f"output {self.output}")
@@ -97,7 +103,9 @@ class Finding:
             parts.append(f"enters in {self.origin}")
         if self.source is not None:
             parts.append(f"at {self.source}")
-        return f"{self} [{', '.join(parts)}]" if parts else str(self)
+        if self.also:
+            parts.append(f"also under {', '.join(self.also)}")
+        return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -118,6 +126,7 @@ class Finding:
             "origin": self.origin,
             "source": self.source,
             "where": self.where,
+            "also": list(self.also),
             "text": self.explained(),
         }
 

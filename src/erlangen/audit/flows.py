@@ -291,8 +291,18 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
 
 def _labels(verdict: FlowVerdict, scene: Scene) -> None:
     """Rows may not depend on labels at or behind them; a decoder is fed earlier ones (teacher forcing)."""
-    if verdict.flow.pooled or verdict.flow.relations[0].queries == 1:
-        verdict.held("labels")
+    flow = verdict.flow
+    pooled = flow.pooled or flow.relations[0].queries == 1
+    if pooled and (flow.whole_batch or flow.features == 1):
+        verdict.held("labels")  # a loss, of the batch or of each item
+        return
+    if pooled:
+        moved = next((b for b, seen in enumerate(flow.relations) if seen.num_edges), None)
+        finding = None
+        if moved is not None:
+            text = f"{flow.output or 'the output'} depends on {flow.content}"
+            finding = verdict.found(kind="labels", item=moved, detail=text)
+        _settle(verdict, "labels", finding)
         return
     for b, seen in enumerate(verdict.flow.relations):
         edges = seen.edges()
@@ -339,11 +349,14 @@ def _judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         if under.num_edges:
             found, why = _missing(verdict, content, scene, b, under, lower, text)
             missing, reason = found, reason or why
-    step = _stepwise(verdict, content, scene, text) if extra is None else None
-    if isinstance(step, str):
+    # Beyond what the seen calls carry there may be a layer that was not seen and is right.
+    step = _stepwise(verdict, content, scene, text, by_calls and extra is not None)
+    if extra is not None and (step is not None or not _within_closure(verdict, content, scene)):
+        _settle(verdict, "extra edges", step if isinstance(step, Finding) else extra)
+    elif isinstance(step, str):
         verdict.opened("extra edges", step)
     else:
-        _settle(verdict, "extra edges", extra or step)
+        _settle(verdict, "extra edges", step)
     if not exact:
         return
     # Missing edges of calls that were seen are found call by call; the flow shows whether they arrive at all.
@@ -352,6 +365,15 @@ def _judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         _settle(verdict, what, missing)
     else:
         verdict.opened(what, reason)
+
+
+def _within_closure(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+    """Whether some number of steps of the one relation that is expected reads all that is seen."""
+    for item, seen in enumerate(verdict.flow.relations):
+        bound = _by_whole(verdict, content, scene, item)
+        if isinstance(bound, str) or kept(seen - bound[0], verdict.real, item).num_edges:
+            return False
+    return True
 
 
 def _settle(verdict: FlowVerdict, what: str, finding: Finding | None) -> None:
@@ -411,6 +433,11 @@ def _by_whole(
     """What any number of layers may read that are each as expected: their number is unknown."""
     rows = verdict.flow.relations[item].queries
     relation = overall(scene.expect)
+    if relation is None and scene.covered and scene.calls:
+        return (
+            "nothing is expected of the calls, and only a relation of the whole model could be held against "
+            "the outputs: expect one relation, or add the pattern '*'"
+        )
     if relation is None:
         return (
             "the calls could not all be explained, and only a relation of the whole model could be held "
@@ -569,7 +596,9 @@ def _sharp(sizes: np.ndarray, seen: Neighborhoods, under: Neighborhoods) -> bool
     return False
 
 
-def _stepwise(verdict: FlowVerdict, content: Content, scene: Scene, text: str) -> Finding | str | None:
+def _stepwise(
+    verdict: FlowVerdict, content: Content, scene: Scene, text: str, beyond: bool
+) -> Finding | str | None:
     """Whether a hidden stack reads no more than the expected relation in each of its steps.
 
     Layers that could not be seen may be many: any power of the relation is then allowed of the outputs. How
@@ -577,7 +606,11 @@ def _stepwise(verdict: FlowVerdict, content: Content, scene: Scene, text: str) -
     """
     relation = overall(scene.expect)
     spoken = any(expected_of(scene.expect, call) is not None for call in scene.calls)
-    if relation is None or (scene.covered and spoken) or verdict.flow.relations[0].queries != content.length:
+    if (
+        relation is None
+        or (scene.covered and spoken and not beyond)
+        or verdict.flow.relations[0].queries != content.length
+    ):
         return None
     for item, seen in enumerate(verdict.flow.relations):
         one = _single(relation, item).on(content.length) | Identity().on(content.length)
@@ -621,6 +654,13 @@ def _judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
         )
         return
+    if not _follows_ratio(flow):
+        verdict.opened(
+            "extra and missing edges",
+            f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
+            "return one row for each position",
+        )
+        return
     for b, seen in enumerate(flow.relations):
         try:
             one = _single(relation, b).on(rows)
@@ -643,6 +683,21 @@ def _judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             verdict.broken("missing edges", _edge(verdict, b, under, str(relation), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _follows_ratio(flow: Flow) -> bool:
+    """Whether most positions move the row most that they fall into, where all rows are spread evenly."""
+    if flow.sizes is None:
+        return False
+    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
+    rows, n = sizes.shape
+    columns = np.arange(n) if flow.positions is None else np.asarray(flow.positions)
+    moved = sizes[:, columns].any(axis=0)
+    at = sizes[:, columns].argmax(axis=0)
+    near = np.abs(at - columns * rows // n) <= (rows // n if rows > n else 0) + (
+        n % rows != 0 if n > rows else 0
+    )
+    return bool(moved.any()) and float(near[moved].mean()) > 0.5
 
 
 def _surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -671,10 +726,31 @@ def _all_reached(seen: Neighborhoods, rows: np.ndarray, flow: Flow) -> bool:
     return agree and float(dense.mean()) > 0.5
 
 
+def _read_across(content: Content, scene: Scene) -> bool:
+    """Whether a cross-attention call was seen to read this input."""
+    return any(call.kind == "cross" and content.name in call.key_inputs for call in scene.calls)
+
+
+def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+    """As many positions as rows, yet rows do not follow them: another sequence, or this one, read wrongly."""
+    if _within_closure(verdict, content, scene):
+        verdict.held("extra edges")
+        return
+    verdict.opened(
+        "extra edges",
+        f"{content.name} has as many positions as there are rows, which read it otherwise than expected: if "
+        f"it is another sequence, of which anything may be read, say content=[...] without {content.name!r}",
+    )
+
+
 def _judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     """Rows of another sequence: what cross-attention may read, where the expectation speaks of it."""
     relations = {call.index: expected_of(scene.expect, call) for call in scene.calls}
     crossing = [call for call in scene.calls if call.kind == "cross" and relations[call.index] is not None]
+    rows = verdict.flow.relations[0].queries
+    if content.axis is not None and content.length == rows and not _read_across(content, scene):
+        _judge_ambiguous(verdict, content, scene)
+        return
     if not (scene.covered and crossing) or content.axis is None:
         verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
         return

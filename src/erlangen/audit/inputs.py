@@ -105,6 +105,11 @@ class Inputs:
             label=self.label if label is None else label,
         )
 
+    def copied(self) -> Inputs:
+        """The same inputs in memory of their own: a model may write to what it is given."""
+        copies: dict[int, torch.Tensor] = {}
+        return self.map(lambda tensor: copies.setdefault(id(tensor), tensor.clone()))
+
     def check_names(self, model: nn.Module) -> None:
         """Raise unless the names in `content`, `padding` and `labels` are names of inputs."""
         names = list(self.leaves(model))

@@ -46,11 +46,9 @@ class Inside:
     def before_pooling(self, output: str) -> Flow | None:
         """The flow into the last tensor with rows that depends on the content; None if there is none."""
         flows = self.flows
-        plain = np.array([event.plain for event in self.trace.base[: len(flows)]], bool)
-        depends = np.flatnonzero(flows.reshape(len(flows), -1).any(axis=1) & plain) if flows.size else []
-        if not len(depends):
+        last = self._last()
+        if last is None:
             return None
-        last = int(depends[-1])
         n = self._content.length
         dense = np.zeros((*flows.shape[1:3], n), bool)
         dense[:, :, self._positions] = flows[last]
@@ -66,6 +64,31 @@ class Inside:
             f"{output or 'the output'}, before it is pooled ({event.module or 'the model'})",
             None if len(self._positions) == n else tuple(self._positions),
         )
+
+    def batch_leak(self) -> tuple[int, int] | None:
+        """(item changed, item that moved) in the last tensor with rows, where the output has no items."""
+        try:
+            last = self._last()
+        except Exception:
+            return None  # a model that runs only unobserved
+        if last is None:
+            return None
+        for item in range(min(self._content.batch, 2)):
+            moved = self.trace.moved(range(self._content.length), item)
+            if last < len(moved):
+                others = [b for b in range(len(moved[last])) if b != item and moved[last][b].max() > 1e-6]
+                if others:
+                    return item, others[0]
+        return None
+
+    def _last(self) -> int | None:
+        """The last tensor of rows that depends on the content."""
+        flows = self.flows
+        if not flows.size:
+            return None
+        plain = np.array([event.plain for event in self.trace.base[: len(flows)]], bool)
+        depends = np.flatnonzero(flows.reshape(len(flows), -1).any(axis=1) & plain)
+        return int(depends[-1]) if len(depends) else None
 
     def steps(self, one: Neighborhoods) -> tuple[str, Any] | None:
         """Whether each step inside reads at most `one`: ("held", None), ("broken", (event, row, key)),

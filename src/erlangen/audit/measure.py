@@ -190,12 +190,12 @@ def observe(
     output, error = None, None
     with session:
         try:
-            output = inputs.run(unwrapped(model))
+            output = inputs.copied().run(unwrapped(model))
         except Exception as raised:
             error = raised
     if error is not None:
         random.set()
-        inputs.run(model)  # an input that fails anyway fails here, with its own error
+        inputs.copied().run(model)  # an input that fails anyway fails here, with its own error
         first_line = str(error).splitlines()[0] if str(error) else ""
         reason = f"it fails under observation: {type(error).__name__}: {first_line}"
         return Pass(inputs, None, [], [Unexplained("", reason)], seen=1)

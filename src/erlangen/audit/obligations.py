@@ -36,8 +36,9 @@ class Obligation:
         return {"feeding": self.feeding, "what": self.what, "state": self.state, "reason": self.reason}
 
     def __str__(self) -> str:
-        why = f": {self.finding or self.reason}" if self.state != HELD else ""
-        return f"{self.feeding}: {self.what}: {self.state}{why}"
+        if self.state == OPEN:
+            return f"{self.what} ({self.feeding}): {self.reason}"
+        return f"{self.what} ({self.feeding}): {self.state}" + (f": {self.finding}" if self.finding else "")
 
 
 @dataclass(eq=False)
@@ -92,25 +93,22 @@ class Ledger:
         found: dict[Any, Finding] = {}
         for entry in self.entries:
             one = entry.finding
-            if one is not None:
-                key = (
-                    one.kind,
-                    one.module,
-                    one.head,
-                    one.query,
-                    one.key,
-                    one.expected,
-                    one.content,
-                    one.output,
-                )
-                key = (*key, one.detail) if one.query is None else key
-                found.setdefault(key, one)
+            if one is None:
+                continue
+            key = one.kind, one.module, one.head, one.content, one.output, one.extra
+            first = found.setdefault(key, one)
+            if one.where not in (first.where, *first.also):
+                found[key] = first.at(also=(*first.also, one.where))
         return list(found.values())
 
     @property
     def opened(self) -> list[Obligation]:
-        """What could not be compared."""
-        return [entry for entry in self.entries if entry.state == OPEN]
+        """What could not be compared, each reason once; patterns first, for they explain the rest."""
+        found: dict[str | None, Obligation] = {}
+        for entry in self.entries:
+            if entry.state == OPEN:
+                found.setdefault(entry.reason, entry)
+        return sorted(found.values(), key=lambda entry: not entry.what.startswith("the pattern"))
 
     def verdict(self) -> str:
         """`violated` if any is broken, else `undecided` if any is open, else `holds`; never on an empty

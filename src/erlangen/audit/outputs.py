@@ -11,6 +11,9 @@ import torch
 
 from erlangen.audit.inputs import Content
 
+DEPTH = 4
+"""Containers and objects are looked into this deep."""
+
 
 def output_tensors(output: Any) -> list[tuple[str, torch.Tensor]]:
     """Every tensor in an output with the name of its place: tensors, tuples, mappings, objects, nested.
@@ -24,13 +27,15 @@ def output_tensors(output: Any) -> list[tuple[str, torch.Tensor]]:
 def _tensors(output: Any, depth: int) -> list[tuple[str, torch.Tensor]]:
     if isinstance(output, torch.Tensor):
         return [("", output)]
+    if depth > DEPTH or isinstance(output, torch.nn.Module | type) or "Cache" in type(output).__name__:
+        return []  # what a cache holds comes out again as rows of later steps
     if isinstance(output, Mapping):
         parts = list(output.items())
     elif dataclasses.is_dataclass(output) and not isinstance(output, type):
         parts = [(field.name, getattr(output, field.name)) for field in dataclasses.fields(output)]
     elif isinstance(output, tuple | list):
         parts = list(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
-    elif depth == 0 and hasattr(output, "__dict__"):  # a plain object that a forward pass returned
+    elif hasattr(output, "__dict__") and not callable(output):  # an object, such as a distribution
         parts = [(name, value) for name, value in vars(output).items() if not name.startswith("_")]
     else:
         return []
@@ -45,6 +50,8 @@ def floating(output: Any) -> list[tuple[str, torch.Tensor]]:
     """The floating point tensors of an output: what a dependence can be seen in; each tensor once."""
     found: list[tuple[str, torch.Tensor]] = []
     for name, tensor in output_tensors(output):
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
         usable = tensor.is_floating_point() and tensor.layout == torch.strided and tensor.numel()
         if usable and not any(tensor is other for _, other in found):
             found.append((name, tensor))
@@ -94,12 +101,17 @@ class Place:
 
 
 def place_of(
-    name: str, tensor: torch.Tensor, found: list[Content], moved: torch.Tensor | None = None
+    name: str,
+    tensor: torch.Tensor,
+    found: list[Content],
+    moved: torch.Tensor | None = None,
+    fixed: frozenset[int] = frozenset(),
 ) -> Place:
     """Where the rows of an output are, judged by the sizes of the inputs with positions.
 
     `moved` says which entries move when the first sequence of the batch is another one: of several axes that
-    have the size of the batch, the batch is the one along which nothing else moves.
+    have the size of the batch, the batch is the one along which nothing else moves. `fixed` are axes that
+    kept their size when the input was shorter: they have as many entries as there are positions by chance.
 
     >>> x = Content("x", torch.zeros(2, 5, 3), 1, 0, None)
     >>> place_of("", torch.zeros(2, 5, 7), [x]).axis, place_of("", torch.zeros(2, 7), [x]).axis
@@ -120,12 +132,13 @@ def place_of(
             return Place(name, None, 0, batch, "items first")
         return Place(name, 0 if tensor.dim() >= 2 else None, None)
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
-    fitting = [axis for axis in others if shape[axis] in lengths]
+    fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
     if tensor.dim() >= 3:
         usual = 1 if batch_axis == 0 else 0
         if tensor.dim() == 3 and batch_axis == 1 and usual not in fitting:
             return Place(name, usual, batch_axis, batch)  # states of layers, (layers, batch, features)
-        if usual in fitting or not fitting or (tensor.dim() == 3 and shape[usual] > 1 and fitting[0] == 2):
+        chance = not fixed and tensor.dim() == 3 and shape[usual] > 1 and fitting and fitting[0] == 2
+        if usual in fitting or not fitting or chance:
             return Place(name, usual, batch_axis, batch)
         return Place(name, fitting[0], batch_axis, batch)
     if tensor.dim() == 2 and fitting:
@@ -149,7 +162,9 @@ def _confined(moved: torch.Tensor, axis: int) -> bool:
     return bool(moved.any()) and not bool(moved.narrow(axis, 1, moved.shape[axis] - 1).any())
 
 
-def places(output: Any, found: list[Content], other: Any = None) -> list[Place]:
+def places(
+    output: Any, found: list[Content], other: Any = None, fixed: dict[str, frozenset[int]] | None = None
+) -> list[Place]:
     """The places of all floating outputs; those with rows first. `other` is the output for another first
     sequence."""
     if not found:
@@ -159,5 +174,6 @@ def places(output: Any, found: list[Content], other: Any = None) -> list[Place]:
     for name, tensor in floating(output):
         again = after.get(name)
         same = again is not None and again.shape == tensor.shape
-        made.append(place_of(name, tensor, found, tensor != again if same else None))
+        moved = tensor != again if same else None
+        made.append(place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset())))
     return sorted(made, key=lambda place: place.pooled)

@@ -72,6 +72,7 @@ def render(report: Report) -> str:
         verdict_text=VERDICTS[report.verdict],
         tone=TONES[report.verdict],
         faults=merged(report.findings),
+        others=[text for text in report.contradictions if text not in map(str, report.findings)],
         groups=groups,
         strip=[(call, letters[id(call)]) for call in report.calls],
         flows=[(flow, _flow_pictures(flow)) for flow in flows],

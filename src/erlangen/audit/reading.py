@@ -21,7 +21,7 @@ from erlangen.audit.inputs import Content, Inputs
 LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
 """Names that only labels have. Any tensor that holds -100, or the tokens moved on by one, is labels too."""
 _EDGES = {"edge_index", "adj", "adj_t", "edge_attr", "edge_weight"}
-_SOUND = {"input_values", "input_features", "waveform", "audio"}
+SOUND = {"input_values", "input_features", "waveform", "audio"}
 _HIDES_TRUE = ("padding", "pad_mask", "ignore")
 """Parts of names by which a boolean mask is known to mark padding by True, as in torch.nn."""
 BLOCKS = 48
@@ -37,6 +37,8 @@ class Mask:
     content: str
     hides: bool
     """True: a non-zero entry marks padding. False: a zero (or very negative) entry does."""
+    lengths: int = 0
+    """The number of positions, where the mask is one length for each sequence."""
     rate: int = 1
     """How many positions one entry is about: a mask may be over a subsampled sequence."""
     measured: bool = False
@@ -45,6 +47,9 @@ class Mask:
     def real(self) -> np.ndarray:
         """Which positions are real."""
         tensor = self.tensor.detach()
+        if self.lengths:
+            return np.arange(self.lengths)[None, :] < tensor.cpu().numpy()[:, None]
+        tensor = tensor.reshape(tensor.shape[0], -1) if tensor.dim() > 2 else tensor
         array = (
             (tensor.float() if tensor.is_floating_point() else tensor)
             .cpu()
@@ -58,17 +63,24 @@ class Mask:
 
     def unpadded(self) -> torch.Tensor:
         """The mask with every position real."""
+        if self.lengths:
+            return torch.full_like(self.tensor, self.lengths)
         additive = self.tensor.is_floating_point() and bool((self.tensor < 0).any())
         return torch.full_like(self.tensor, 0 if self.hides or additive else 1)
 
     def padded(self, rows: slice | int, columns: slice) -> torch.Tensor:
         """The mask with these entries marked as padding."""
         tensor = self.tensor.clone()
+        if self.lengths:
+            if columns.start == 0:
+                raise ValueError("lengths mark padding at the end only")
+            tensor[rows] = columns.start
+            return tensor
         additive = tensor.is_floating_point() and not self.hides and not bool((tensor == 1).all())
         if additive:
-            tensor[rows, columns] = torch.finfo(tensor.dtype).min
+            tensor[rows, ..., columns] = torch.finfo(tensor.dtype).min
         else:
-            tensor[rows, columns] = torch.tensor(1 if self.hides else 0).to(tensor)
+            tensor[rows, ..., columns] = torch.tensor(1 if self.hides else 0).to(tensor)
         return tensor
 
 
@@ -163,9 +175,22 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
         found.contents.append(_as_content(model, name, tensor, found))
     if found.sequences:
         found.contents.sort(key=lambda one: one.axis is None)
+    _place_lengths(found)
     for name, tensor in waiting:
         _place_mask(inputs, name, tensor, found)
     return found
+
+
+def _place_lengths(found: Reading) -> None:
+    """Lengths, one for each sequence, mark padding at its end."""
+    first = found.sequences[0] if found.sequences else None
+    for one in list(found.contents):
+        sizes = one.tensor
+        if first is None or one.axis is not None or one.pool is None or "len" not in _last(one.name):
+            continue
+        if first.sequence and bool((sizes >= 1).all()) and bool((sizes <= first.length).all()):
+            found.contents.remove(one)
+            found.masks.append(Mask(one.name, sizes, first.name, False, lengths=first.length))
 
 
 def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading) -> None:
@@ -173,7 +198,7 @@ def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading)
     about = (inputs.padding or {}).get(name)
     fitting = [
         one for one in found.sequences
-        if (about is None or one.name == about) and _mask_shape(one) == tuple(tensor.shape)
+        if (about is None or one.name == about) and _mask_shape(one) == _squeezed(tensor)
     ]  # fmt: skip
     if not fitting:
         _place_coarse_mask(name, tensor, found)
@@ -214,6 +239,12 @@ def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
     if size and n % size == 0:
         return np.asarray(real.reshape(batch, size, n // size).any(axis=-1))
     return real.repeat(size // n, axis=-1) if n and size % n == 0 else None
+
+
+def _squeezed(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a mask of keys, which may be given as (batch, 1, 1, keys)."""
+    shape = tuple(tensor.shape)
+    return (shape[0], shape[-1]) if len(shape) > 2 and all(size == 1 for size in shape[1:-1]) else shape
 
 
 def _mask_shape(content: Content) -> tuple[int, ...]:
@@ -267,7 +298,7 @@ def _not_content(name: str, tensor: torch.Tensor, found: Reading, graph: bool) -
         return "an index into a graph"
     if "position" in last or (found.contents and _counts(tensor)):
         return "positions"
-    if found.contents and ("grid" in last or "shape" in last or "size" in last or "length" in last):
+    if found.contents and ("grid" in last or "shape" in last or "size" in last):
         return "sizes"
     if found.contents and tensor.dim() == 1:
         return None if tensor.shape[0] == found.contents[0].batch else "an index"
@@ -295,7 +326,7 @@ def _as_content(
         if tensor.dim() == 2 and not labels and _sequence_first(model):
             return Content(name, tensor, 0, 1, pool)
         return Content(name, tensor, 1, 0, pool)
-    if _last(name) in _SOUND and tensor.dim() in (2, 3):
+    if _last(name) in SOUND and tensor.dim() in (2, 3):
         axis = tensor.dim() - 1 if tensor.dim() == 2 or not _frames_first(model, tensor) else 1
         return Content(name, tensor, axis, 0, None, block=max(1, tensor.shape[axis] // BLOCKS))
     if tensor.dim() == 1:
@@ -389,7 +420,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Masks.* A value of a mask marks padding when positions that have it are read by no other row.
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
-    found = _oriented(model, inputs, found, run)
+    found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
     found.contents = [_changeable(model, inputs, one, found, run) for one in found.contents]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
     found.masks = [_polarity(inputs, mask, found, run) for mask in found.masks]
@@ -409,6 +440,78 @@ def _moves(run: Run, inputs: Inputs, content: Content, tensor: torch.Tensor, bas
     ]
 
 
+def _follows(inputs: Inputs, content: Content, axis: int, run: Run) -> bool:
+    """Whether the model runs when an axis is shorter by one: positions can be fewer, features not."""
+    from erlangen.audit.inputs import with_content
+
+    try:
+        run(with_content(inputs, content, content.tensor.narrow(axis, 0, content.tensor.shape[axis] - 1)))
+    except Exception:
+        return False
+    return True
+
+
+def _series(inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Read (batch, time) numbers as such: the rows of (length, features) would be read by one another."""
+    one = found.contents[0] if len(found.contents) == 1 else None
+    if (
+        one is None
+        or one.pool is not None
+        or one.tensor.dim() != 2
+        or one.axis != 0
+        or inputs.content is not None
+    ):
+        return found
+    if min(one.tensor.shape) < 2:
+        return found
+    try:
+        base = run(inputs)
+        mixes = []
+        for axis in (0, 1):
+            mixes.append(_mixes(run, inputs, one, axis, base))
+    except Exception:
+        return found
+    if mixes != [False, True] or not _follows(inputs, one, 1, run):
+        return found
+    note = f"{one.name} was read as (batch, length): nothing is read along its first axis"
+    return replace(found, contents=[replace(one, axis=1, batch_axis=0)], notes=[*found.notes, note])
+
+
+def _along(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Move the positions of (batch, channels, time) to the last axis, if a convolution takes them."""
+    one = found.contents[0] if len(found.contents) == 1 and not found.masks else None
+    if one is None or inputs.content is not None or inputs.vary is not None or one.pool is not None:
+        return found
+    if one.patch is not None or one.block > 1 or one.axis != 1 or one.batch_axis != 0 or one.tensor.dim() < 3:
+        return found
+    channels = {m.in_channels for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
+    if one.tensor.shape[1] not in channels or one.tensor.shape[2] < 2:
+        return found
+    if _follows(inputs, one, 1, run) or not _follows(inputs, one, 2, run):
+        return found
+    note = f"{one.name} was read as (batch, channels, length): its second axis cannot be shorter"
+    return replace(found, contents=[replace(one, axis=2)], notes=[*found.notes, note])
+
+
+def _mixes(run: Run, inputs: Inputs, content: Content, axis: int, base: Any) -> bool | None:
+    """Whether entries along one of two leading axes move with others; None where no output has these axes.
+
+    Both the first and the last entry are changed: who reads only one way does not move with the other.
+    """
+    size, seen = content.tensor.shape[:2], False
+    for index in (0, size[axis] - 1):
+        changed, where = content.tensor.clone(), (slice(None),) * axis + (index,)
+        changed[where] = content._fresh(0)[where]
+        for moved in _moves(run, inputs, content, changed, base):
+            if moved.dim() >= 2 and moved.shape[:2] == size:
+                seen = True
+                rows = moved.flatten(2).any(-1) if moved.dim() > 2 else moved
+                rows.select(axis, index).fill_(False)
+                if bool(rows.any()):
+                    return True
+    return False if seen else None
+
+
 def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
     """Swap the axes of positions and batch where the model mixes along the first axis and not the second."""
     first = found.contents[0] if found.contents else None
@@ -420,21 +523,10 @@ def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Rea
         return found
     base = run(inputs)
     size = first.tensor.shape[:2]
-    mixes = []
-    for axis in (0, 1):
-        fresh, changed = first._fresh(0), first.tensor.clone()
-        where = (slice(None),) * axis + (0,)
-        changed[where] = fresh[where]
-        try:
-            moved = [
-                m for m in _moves(run, inputs, first, changed, base) if m.dim() >= 2 and m.shape[:2] == size
-            ]
-        except Exception:
-            return found
-        if not moved:
-            return found
-        others = [m.flatten(2).any(-1) if m.dim() > 2 else m for m in moved]
-        mixes.append(any(bool(m.narrow(axis, 1, m.shape[axis] - 1).any()) for m in others))
+    try:
+        mixes = [_mixes(run, inputs, first, axis, base) for axis in (0, 1)]
+    except Exception:
+        return found
     if mixes != [True, False]:
         return found
     swapped = [
@@ -518,7 +610,12 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
     content = found.content(mask.name if mask.name == mask.content else mask.content)
     if content is None or content.axis is None or content.length < 3 or content.embedding is not None:
         return mask
-    if mask.tensor.is_floating_point() or mask.name in (inputs.padding or {}) or mask.rate > 1:
+    if (
+        mask.tensor.is_floating_point()
+        or mask.name in (inputs.padding or {})
+        or mask.rate > 1
+        or mask.lengths
+    ):
         return mask
     last = content.length - 2
     reads: dict[bool, bool] = {}

@@ -181,6 +181,13 @@ class Report:
 
     def verdict_line(self) -> str:
         """The verdict with what was tried: a verdict says nothing about other lengths, modes or feedings."""
+        said = self.tried_text()
+        return f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]})" + (
+            f"; tried: {said}" if said else ""
+        )
+
+    def tried_text(self) -> str:
+        """Lengths, batch sizes, modes, feedings and tokens that were tried, in words."""
         tried, parts = self.tried, []
         if tried.get("lengths"):
             parts.append(f"n = {', '.join(map(str, tried['lengths']))}")
@@ -198,8 +205,7 @@ class Report:
         if self.not_judged and self.verdict not in ("measured", "contradictory"):
             names = ", ".join(self.not_judged[:4]) + (" and more" if len(self.not_judged) > 4 else "")
             parts.append(f"nothing was expected of {names}")
-        said = f"; tried: {'; '.join(parts)}" if parts else ""
-        return f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]}){said}"
+        return "; ".join(parts)
 
     def groups(self) -> list[tuple[list[CallVerdict], CallVerdict]]:
         """Calls with equal verdicts together, so that a hundred equal layers are one line."""

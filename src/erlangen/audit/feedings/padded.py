@@ -11,7 +11,7 @@ import torch
 
 from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.reading import Mask
+from erlangen.audit.reading import SOUND, Mask
 
 
 def feedings(given: Given) -> Iterator[Feeding]:
@@ -34,7 +34,7 @@ def feedings(given: Given) -> Iterator[Feeding]:
         ("padded", slice(n - quarter, n), (0, n - quarter)),
         ("padded left", slice(0, quarter), (quarter, n)),
     ):
-        if label == "padded left" and n - quarter < 2:
+        if label == "padded left" and (n - quarter < 2 or mask.lengths):
             continue
         tensor = mask.padded(-1, hidden)
         fed = _with_mask(inputs, mask, tensor)
@@ -88,6 +88,8 @@ def _mask(given: Given) -> tuple[Content, Mask, Inputs] | None:
     except (TypeError, ValueError):
         return None
     content = next((one for one in reading.sequences if one.sequence and one.batch_axis == 0), None)
+    if content is not None and content.name.rpartition(".")[2] in SOUND:
+        return None  # models of sound take a mask for other ends than attention
     if content is None or content.length < 4 or "attention_mask" not in parameters:
         return None
     if (

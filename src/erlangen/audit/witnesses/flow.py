@@ -28,6 +28,8 @@ ULPS = 32
 """Changes above this many units in the last place of the output's size are never rounding."""
 SMALL_IN_DOUBLE = 1e-11
 """The part of the output's size below which a model in double precision is suspected of rounding."""
+CHUNK = 1 << 20
+"""Entries that are compared at a time."""
 SHRINKS = 1e-3
 """A change that shrinks below this part of itself in double precision was rounding."""
 
@@ -52,6 +54,10 @@ class Flow:
     sizes: np.ndarray | None = None
     """How much each row moves with each position, relative to the output's largest entry: (batch, rows,
     n)."""
+    features: int = 1
+    """How many numbers a row has."""
+    whole_batch: bool = False
+    """Whether the output has no items of its own, as a loss: one number for the whole batch."""
     leak_size: float | None = None
     """The size of the largest change between items of a batch."""
 
@@ -157,6 +163,8 @@ def measure(runner: Runner, content: Content, positions: list[int] | None = None
                 place.name,
                 None if len(chosen) == n else tuple(chosen),
                 sizes[k] / scale,
+                base[k].shape[-1],
+                place.batch_axis is None,
                 None if leak is None else leak[2],
             )
         )
@@ -176,14 +184,27 @@ def _rows_like(place: Place, output: object, base: torch.Tensor) -> torch.Tensor
 
 
 def _scale(rows: torch.Tensor) -> float:
-    return float(rows.double().nan_to_num(posinf=0, neginf=0).abs().max()) or 1.0
+    return float(rows.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().max()) or 1.0
 
 
 def differs(rows: torch.Tensor, base: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For each row: did any bit move, and by how much at most."""
-    same = (rows == base) | (rows.isnan() & base.isnan())
-    size = (rows.double() - base.double()).abs().nan_to_num(nan=float("inf"))
-    return (~same).any(-1).cpu(), torch.where(same, 0.0, size).amax(-1).cpu()
+    moved = torch.zeros(rows.shape[:-1], dtype=torch.bool)
+    size = torch.zeros(rows.shape[:-1], dtype=torch.float64)
+    if rows.shape[-1] == 0:
+        return moved, size
+    # A row of logits may have 200,000 entries: a few rows at a time stay in cache.
+    step = max(1, CHUNK // max(rows.shape[0] * rows.shape[-1], 1))
+    for start in range(0, rows.shape[1], step):
+        a, b = rows[:, start : start + step], base[:, start : start + step]
+        unlike = a != b
+        if not bool(unlike.any()):
+            continue
+        unlike &= ~(a.isnan() & b.isnan())
+        apart = torch.where(unlike, (a - b).abs().nan_to_num(nan=float("inf")), 0.0)
+        moved[:, start : start + step] = unlike.any(-1).cpu()
+        size[:, start : start + step] = apart.amax(-1).double().cpu()
+    return moved, size
 
 
 def _batch_leaks(
@@ -206,11 +227,12 @@ def _batch_leaks(
 
 def _moved_item(rows: torch.Tensor, base: torch.Tensor, item: int) -> tuple[int, int, float] | None:
     """The first item that moves though another one was changed."""
-    scale = _scale(base)
-    size = differs(rows, base)[1].amax(-1)
+    # Column by column: one banned logit of -1e9 must not excuse the others.
+    scale = base.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax((0, 1)).clamp(min=1e-6)
+    size = ((rows - base).abs().nan_to_num(nan=0.0) / scale).amax((-1, -2))
     for other in range(size.shape[0]):
-        if other != item and float(size[other]) > ULPS * torch.finfo(base.dtype).eps * scale:
-            return item, other, float(size[other]) / scale
+        if other != item and float(size[other]) > ULPS * torch.finfo(base.dtype).eps:
+            return item, other, float(size[other])
     return None
 
 

@@ -90,6 +90,8 @@ class Runner:
         self.random: RandomState = snapshot.random
         self.runs, self.seconds = 0, 0.0
         self._places: list[Place] | None = None
+        self.fixed: dict[str, frozenset[int]] = {}
+        """Axes of outputs that do not follow the length of the input."""
         self.like: dict[str, Place] = {}
         """The places of outputs that are known from another feeding."""
 
@@ -112,7 +114,7 @@ class Runner:
                     other = self.changed(sequences[0], range(sequences[0].length), 0)
                 except Exception:
                     other = None  # content that cannot be changed is reported where its flow is measured
-            made = places(self.base(), self.reading.contents, other)
+            made = places(self.base(), self.reading.contents, other, self.fixed)
             for number, place in enumerate(made):
                 like = self.like.get(place.name)
                 if like is not None:  # axes of equal size by chance are told by the feeding where they differ
@@ -180,7 +182,7 @@ class Runner:
             stack.enter_context(behind)
             if within is not None:
                 stack.enter_context(within)
-            output = inputs.run(model)
+            output = inputs.copied().run(model)
         self.runs += 1
         self.seconds = max(self.seconds, time.monotonic() - begun) if self.runs < 3 else self.seconds
         return output
@@ -200,6 +202,10 @@ def _noise_behind(
         if done or not isinstance(output, torch.Tensor) or output.shape[:-1] != content.tensor.shape:
             return None
         done = True
+        with torch._C.DisableTorchFunction():  # a tracer must see the same operations as without noise
+            return noisy(output)
+
+    def noisy(output: torch.Tensor) -> torch.Tensor:
         generator = torch.Generator().manual_seed(1_000_003 + seed)
         noise = torch.randn(output.shape, generator=generator).to(output)
         spread = float(output.detach().float().std(correction=0).nan_to_num()) or 1.0

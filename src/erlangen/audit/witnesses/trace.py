@@ -153,19 +153,19 @@ class Trace:
         self._runner, self._content, self._rows = runner, content, rows or content.length
         self.base = self._events([])
 
-    def _events(self, positions: Any) -> list[Event]:
+    def _events(self, positions: Any, item: int | None = None) -> list[Event]:
         tracer = Tracer(self._runner.model, self._content, self._rows)
-        self._runner.changed(self._content, positions, within=tracer)
+        self._runner.changed(self._content, positions, item, within=tracer)
         return tracer.events
 
-    def moved(self, positions: Any) -> list[np.ndarray]:
+    def moved(self, positions: Any, item: int | None = None) -> list[np.ndarray]:
         """For every event of the base run: which rows move, and by how much relative to the tensor's size.
 
         Events are matched in order for as long as both runs do the same; later ones did not move as far as
         anybody can tell, and are cut off.
         """
         found = []
-        for before, after in zip(self.base, self._events(positions), strict=False):
+        for before, after in zip(self.base, self._events(positions, item), strict=False):
             if (before.label, before.module) != (after.label, after.module):
                 break
             scale = float(np.abs(before.rows).max()) or 1.0
