@@ -16,13 +16,14 @@ from erlangen.audit.examine import Examination, Examiner
 from erlangen.audit.expect import Expectation, check_expectation
 from erlangen.audit.feedings import FEEDINGS, Feeding, Given
 from erlangen.audit.feedings.padded import unpadded
-from erlangen.audit.flows import FlowVerdict
+from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.limits import limits
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.orientation import measured
 from erlangen.audit.outputs import floating, output_tensors
-from erlangen.audit.reading import LABELS, Reading, measured, read
+from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
 from erlangen.audit.state import same_bits, untouched
 from erlangen.audit.streams import name_sources

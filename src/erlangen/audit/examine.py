@@ -17,7 +17,8 @@ from erlangen.audit.contradictions import contradictions_of, padding_read
 from erlangen.audit.expect import Expectation, has_own_size
 from erlangen.audit.feedings.feeding import Alike, Feeding
 from erlangen.audit.findings import Finding
-from erlangen.audit.flows import WHOLE, FlowVerdict, Scene, judge_flow, role_of
+from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
+from erlangen.audit.flows import judge_flow, role_of
 from erlangen.audit.groups import forbidden_by_groups
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside

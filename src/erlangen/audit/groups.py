@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from erlangen.audit.bounds import allowed
 from erlangen.audit.findings import Finding
-from erlangen.audit.flows import FlowVerdict, Scene, allowed
+from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import ULPS, differs

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from erlangen.audit.expect import bind_expected
 from erlangen.audit.findings import merged
-from erlangen.audit.flows import FlowVerdict
+from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.picture import Picture, picture
 from erlangen.audit.report import VERDICTS, Report
 from erlangen.audit.verdict import CallVerdict

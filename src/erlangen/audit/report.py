@@ -11,7 +11,7 @@ from erlangen.audit.capture.calls import Unexplained
 from erlangen.audit.examine import Examination
 from erlangen.audit.findings import Finding
 from erlangen.audit.findings import lines as finding_lines
-from erlangen.audit.flows import FlowVerdict
+from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.obligations import Ledger, Obligation
 from erlangen.audit.verdict import CallVerdict
 

@@ -1,0 +1,149 @@
+"""The verdict on one flow, and everything that flows of one feeding are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from erlangen.audit.expect import Expectation
+from erlangen.audit.findings import Finding
+from erlangen.audit.identify import describe, words
+from erlangen.audit.inputs import Content
+from erlangen.audit.measure import Measured
+from erlangen.audit.support import Support
+from erlangen.audit.verdict import kept, kind_of
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
+
+WHOLE = "the whole model"
+
+
+@dataclass(eq=False)
+class FlowVerdict:
+    """The flow from one input to one output, held against the calls and the expectation."""
+
+    flow: Flow
+    role: str
+    """"own": rows are the positions of this input. "mapped": they are positions at another rate. "pooled": no
+    rows. "foreign": rows are positions of another sequence. "inner": rows seen inside the model, before a
+    pooled output. "labels": only a loss may read it."""
+    where: str = "given"
+    predicted: tuple[Neighborhoods, ...] | None = None
+    """What the kernel relations with residuals let each item's rows read; None when they do not compose."""
+    outside_attention: tuple[Neighborhoods, ...] | None = None
+    missing: tuple[Neighborhoods, ...] | None = None
+    counterexample: Finding | None = None
+    fast_path: tuple[int, int, int] | None = None
+    """(item, row, position) of the first edge that differs when the model is observed."""
+    real: np.ndarray | None = None
+    """The real rows of each item, where padding is marked."""
+    real_keys: np.ndarray | None = None
+    """The real positions of each item of the input that is read."""
+    settled: list[tuple[str, Finding | None, str | None]] = field(default_factory=list)
+    """What was compared: (what, the finding if it is broken, the reason if it is open)."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def square(self) -> bool:
+        """Whether output rows and input positions are the same sequence."""
+        return self.role == "own"
+
+    @cached_property
+    def relation(self) -> Relation | PerHead | Batch:
+        """The measured dependence, as the simplest expression equal at this size."""
+        return self._described(self.flow.relations)
+
+    @cached_property
+    def predicted_relation(self) -> Relation | PerHead | Batch | None:
+        """What the kernel relations predict, as the simplest expression; None when they do not compose."""
+        return None if self.predicted is None else self._described(self.predicted)
+
+    def meaningful(self, bound: Neighborhoods, item: int) -> Neighborhoods:
+        """The edges of real rows: what becomes of padding rows carries no meaning."""
+        return kept(bound, self.real, item)
+
+    def _described(self, items: tuple[Neighborhoods, ...]) -> Relation | PerHead | Batch:
+        rows = None
+        if self.real is not None and self.real.shape[-1] == items[0].queries:
+            rows = [None if row.all() else np.flatnonzero(row) for row in self.real]
+        return describe(Support(tuple((bound,) for bound in items)), rows)
+
+    def text(self, item: int = 0) -> str:
+        """The measured dependence of one item in words."""
+        if not self.flow.complete:
+            return (
+                f"a flow seen at {len(self.flow.positions or ())} of {self.flow.relations[0].keys} positions"
+            )
+        rows = None if self.real is None else np.flatnonzero(self.real[min(item, len(self.real) - 1)])
+        return words(self.flow.relations[item], None, rows)
+
+    @cached_property
+    def bias(self) -> str | None:
+        """The kind of the measured dependence, where items agree on one."""
+        kinds = {kind_of(bound) for bound in set(self.flow.relations)}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @cached_property
+    def future_edges(self) -> int | None:
+        """On how many later positions rows depend, in any item; None between different sequences."""
+        if not self.square:
+            return None
+        every = Support((self.flow.relations,)).of_item(0).edges()
+        return int((every[:, 1] > every[:, 0]).sum())
+
+    # -------------------------------------------------------------------------- settling
+
+    @property
+    def name(self) -> str:
+        """The flow, in words."""
+        return f"{self.flow.content} -> {self.flow.output or 'output'}"
+
+    def held(self, what: str) -> None:
+        """Compared, and as it must be."""
+        self.settled.append((f"{self.name}: {what}", None, None))
+
+    def broken(self, what: str, finding: Finding) -> None:
+        """Compared, and not as it must be."""
+        self.settled.append((f"{self.name}: {what}", finding, None))
+        if self.counterexample is None and finding.kind in ("edge", "padding"):
+            self.counterexample = finding
+
+    def opened(self, what: str, reason: str) -> None:
+        """Not compared."""
+        self.settled.append((f"{self.name}: {what}", None, reason))
+
+    def found(self, **fields: Any) -> Finding:
+        """A finding about this flow."""
+        usual: dict[str, Any] = {"kind": "edge", "module": WHOLE, "where": self.where}
+        return Finding(**(usual | fields), content=self.flow.content, output=self.flow.output or None)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Everything that flows of one feeding are judged by."""
+
+    label: str
+    calls: list[Measured]
+    covered: bool
+    """Whether every attention call was explained and is one of positions."""
+    contents: list[Content]
+    expect: Expectation
+    real: dict[str, np.ndarray | None]
+    exact: bool = True
+    """Whether missing edges count: not in low precision, where a small dependence vanishes."""
+    steps: Callable[[Content, Neighborhoods], tuple[str, Any] | None] | None = None
+    """Looks inside the model for the steps in which a hidden stack reads: see `erlangen.audit.inside`."""
+    own_padding: bool = False
+    """Whether the padding was added by the audit, and not given."""
+    base: list[Measured] = field(default_factory=list)
+    """The calls on the given inputs: layers dropped in training are still expected to read no more than
+    these."""
+    seen: list[Neighborhoods] = field(default_factory=list)
+    """For each item, what any output of this sequence reads: an output of inner states may read less."""
+    awake: Callable[[Content, str], Flow | None] | None = None
+    """The flow where nothing hides it: in double precision with small activations (a saturated softmax hides
+    edges) and with parameters that are all zero filled (a gate that starts at zero hides what it gates)."""

@@ -1,0 +1,244 @@
+"""The ambiguities of inputs, settled by running the model: axes, meanings of masks, tokens that must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.reading import Mask, Reading, special_tokens
+
+Run = Callable[..., Any]
+"""run(inputs, within=None): the output on these inputs, from the same random state and with the model's state
+put back before it; the model runs inside the context `within`."""
+
+
+def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """The reading with its ambiguities settled by running the model.
+
+    - *Axes.* Of two leading axes the batch is the one along which nothing is read.
+    - *Masks.* A value of a mask marks padding when positions that have it are read by no other row.
+    - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
+    """
+    found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
+    found.contents = [_changeable(model, inputs, one, found, run) for one in found.contents]
+    found.contents = [one for one in found.contents if one.name not in found.ignored]
+    found.masks = [_polarity(inputs, mask, found, run) for mask in found.masks]
+    return found
+
+
+def _moves(run: Run, inputs: Inputs, content: Content, tensor: torch.Tensor, base: Any) -> list[torch.Tensor]:
+    """For every floating output: which entries move when the content is this tensor."""
+    from erlangen.audit.inputs import with_content
+    from erlangen.audit.outputs import floating
+
+    after = dict(floating(run(with_content(inputs, content, tensor))))
+    return [
+        (after[name] != before) & ~(after[name].isnan() & before.isnan())
+        for name, before in floating(base)
+        if name in after and after[name].shape == before.shape
+    ]
+
+
+def _follows(inputs: Inputs, content: Content, axis: int, run: Run) -> bool:
+    """Whether the model runs when an axis is shorter by one: positions can be fewer, features not."""
+    from erlangen.audit.inputs import with_content
+
+    try:
+        run(with_content(inputs, content, content.tensor.narrow(axis, 0, content.tensor.shape[axis] - 1)))
+    except Exception:
+        return False
+    return True
+
+
+def _series(inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Read (batch, time) numbers as such: the rows of (length, features) would be read by one another."""
+    one = found.contents[0] if len(found.contents) == 1 else None
+    if (
+        one is None
+        or one.pool is not None
+        or one.tensor.dim() != 2
+        or one.axis != 0
+        or inputs.content is not None
+    ):
+        return found
+    if min(one.tensor.shape) < 2:
+        return found
+    try:
+        base = run(inputs)
+        mixes = []
+        for axis in (0, 1):
+            mixes.append(_mixes(run, inputs, one, axis, base))
+    except Exception:
+        return found
+    if mixes != [False, True] or not _follows(inputs, one, 1, run):
+        return found
+    note = f"{one.name} was read as (batch, length): nothing is read along its first axis"
+    return replace(found, contents=[replace(one, axis=1, batch_axis=0)], notes=[*found.notes, note])
+
+
+def _along(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Move the positions of (batch, channels, time) to the last axis, if a convolution takes them."""
+    one = found.contents[0] if len(found.contents) == 1 and not found.masks else None
+    if one is None or inputs.content is not None or inputs.vary is not None or one.pool is not None:
+        return found
+    if one.patch is not None or one.block > 1 or one.axis != 1 or one.batch_axis != 0 or one.tensor.dim() < 3:
+        return found
+    channels = {m.in_channels for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
+    if one.tensor.shape[1] not in channels or one.tensor.shape[2] < 2:
+        return found
+    if _follows(inputs, one, 1, run) or not _follows(inputs, one, 2, run):
+        return found
+    note = f"{one.name} was read as (batch, channels, length): its second axis cannot be shorter"
+    return replace(found, contents=[replace(one, axis=2)], notes=[*found.notes, note])
+
+
+def _mixes(run: Run, inputs: Inputs, content: Content, axis: int, base: Any) -> bool | None:
+    """Whether entries along one of two leading axes move with others; None where no output has these axes.
+
+    Both the first and the last entry are changed: who reads only one way does not move with the other.
+    """
+    size, seen = content.tensor.shape[:2], False
+    for index in (0, size[axis] - 1):
+        changed, where = content.tensor.clone(), (slice(None),) * axis + (index,)
+        changed[where] = content._fresh(0)[where]
+        for moved in _moves(run, inputs, content, changed, base):
+            if moved.dim() >= 2 and moved.shape[:2] == size:
+                seen = True
+                rows = moved.flatten(2).any(-1) if moved.dim() > 2 else moved
+                rows.select(axis, index).fill_(False)
+                if bool(rows.any()):
+                    return True
+    return False if seen else None
+
+
+def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Swap the axes of positions and batch where the model mixes along the first axis and not the second."""
+    first = found.contents[0] if found.contents else None
+    if (
+        first is None or hasattr(model, "config") or inputs.content is not None or inputs.vary is not None
+        or type(model).__module__.startswith("torch.nn") or first.patch is not None
+        or first.axis != 1 or first.batch_axis != 0 or min(first.tensor.shape[:2]) < 2
+    ):  # fmt: skip
+        return found
+    base = run(inputs)
+    size = first.tensor.shape[:2]
+    try:
+        mixes = [_mixes(run, inputs, first, axis, base) for axis in (0, 1)]
+    except Exception:
+        return found
+    if mixes != [True, False]:
+        return found
+    swapped = [
+        replace(one, axis=0, batch_axis=1) if one.tensor.shape[:2] == size and one.axis == 1 else one
+        for one in found.contents
+    ]
+    note = f"{first.name} was read as (length, batch, ...): nothing is read along its second axis"
+    return replace(found, contents=swapped, notes=[*found.notes, note])
+
+
+def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Reading, run: Run) -> Content:
+    """The content, changed behind its embedding where its ids must stay; left out where nothing may
+    change."""
+    if inputs.vary is not None:
+        return content
+    from erlangen.audit.inputs import with_content
+
+    special = special_tokens(model) if content.pool is not None else set()
+    if not special & set(content.tensor.flatten().tolist() if special else ()):
+        try:
+            run(with_content(inputs, content, content.changed(range(content.length))))
+            if content.pool is None or content.length < 2:
+                return content
+            run(with_content(inputs, content, content.changed(content.length // 2)))
+            return content
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    else:
+        reason = "its special tokens must stay where they are"
+    embedding = None if content.pool is None else _embedding(model, inputs, content, run)
+    if embedding is not None:
+        found.notes.append(
+            f"{content.name}: content was changed behind the embedding {embedding or '(model)'}: "
+            f"changing the ids alone is not valid ({reason})"
+        )
+        return replace(content, embedding=embedding)
+    if special:
+        return content
+    found.ignored[content.name] = f"changing {content.name} alone is not a valid input ({reason})"
+    return content
+
+
+def _embedding(model: nn.Module, inputs: Inputs, content: Content, run: Run) -> str | None:
+    """The name of the first module that takes these ids and returns one vector for each of them."""
+    names: list[str] = []
+    ids = content.tensor
+
+    def look(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            taken = args[0] if args else None
+            same = (
+                isinstance(taken, torch.Tensor) and not taken.is_floating_point() and taken.shape == ids.shape
+            )
+            if same and isinstance(output, torch.Tensor) and output.shape[:-1] == ids.shape:
+                unlike = (taken != ids).float().mean() if taken is not None else 1.0
+                if float(unlike) < 0.5:  # placeholders are often replaced before they are looked up
+                    names.append(name)
+
+        return hook
+
+    with ExitStack() as stack:
+
+        @contextmanager
+        def looking() -> Iterator[None]:
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Embedding) or not list(module.children()):
+                    stack.callback(module.register_forward_hook(look(name)).remove)
+            yield
+
+        run(inputs, looking())
+    return names[0] if names else None
+
+
+def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
+    """Which value of a mask marks padding: positions with that value are read by no other row.
+
+    Where the mask has no effect, or hides nothing in either reading, the meaning of its type and name stays.
+    """
+    from erlangen.audit.inputs import with_content
+
+    content = found.content(mask.name if mask.name == mask.content else mask.content)
+    if content is None or content.axis is None or content.length < 3 or content.embedding is not None:
+        return mask
+    if (
+        mask.tensor.is_floating_point()
+        or mask.name in (inputs.padding or {})
+        or mask.rate > 1
+        or mask.lengths
+    ):
+        return mask
+    last = content.length - 2
+    reads: dict[bool, bool] = {}
+    for value in (False, True):
+        tensor = mask.tensor.clone()
+        tensor[..., last] = torch.tensor(int(value)).to(tensor)
+        given = inputs.map(lambda part, new=tensor: new if part is mask.tensor else part)
+        try:
+            base = run(given)
+            changed = content.changed(last)
+            moved = _moves(run, with_content(given, content, content.tensor), content, changed, base)
+        except Exception:
+            return mask
+        rows = [m.transpose(0, 1) if content.axis == 0 else m for m in moved if m.dim() >= 2]
+        rows = [m.flatten(2).any(-1) for m in rows if m.dim() > 2 and m.shape[1] == content.length]
+        if not rows:
+            return mask
+        reads[value] = any(bool(m[:, torch.arange(content.length) != last].any()) for m in rows)
+    if reads[False] == reads[True]:
+        return mask
+    return replace(mask, hides=not reads[True], measured=True)

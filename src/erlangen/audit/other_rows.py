@@ -1,0 +1,152 @@
+"""Rows at another rate than the positions of the input, and rows of another sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from erlangen.audit.bounds import closure_of, columns, edge, single, within_closure
+from erlangen.audit.expect import AtMost, bind_expected, expected_of, overall
+from erlangen.audit.flow_verdict import FlowVerdict, Scene
+from erlangen.audit.inputs import Content
+from erlangen.audit.measure import Measured
+from erlangen.audit.streams import predict
+from erlangen.audit.verdict import kept
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.errors import ErlangenError
+from erlangen.relations import Full, Neighborhoods
+
+
+def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
+    """Rows at another rate than positions: held against the relation of rows, position by the row it falls
+    into."""
+    flow, relation = verdict.flow, overall(scene.expect)
+    if relation is None:
+        spoken = [r for r in (expected_of(scene.expect, call) for call in scene.calls) if r is not None]
+        relation = spoken[0] if spoken and all(r == spoken[0] for r in spoken) else None
+    rows, n = flow.relations[0].queries, flow.relations[0].keys
+    if relation is None:
+        verdict.opened(
+            "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
+        )
+        return
+    if not _follows_ratio(flow):
+        verdict.opened(
+            "extra and missing edges",
+            f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
+            "return one row for each position",
+        )
+        return
+    for b, seen in enumerate(flow.relations):
+        try:
+            one = single(relation, b).on(rows)
+            allowed = closure_of(one, single(relation, b), rows).dense()
+        except ErlangenError as error:
+            verdict.opened(
+                "extra and missing edges", f"{relation} cannot be held against {rows} rows: {error}"
+            )
+            return
+        real_rows, real_keys = surely_real(verdict, b, rows, n)
+        over = (seen.dense() & ~allowed[:, np.arange(n) * rows // n]) & real_rows[:, None]
+        if over.any():
+            finding = edge(verdict, b, Neighborhoods.from_dense(over), str(relation), True)
+            verdict.broken("extra edges", finding)
+            return
+        if isinstance(relation, AtMost) or not scene.exact or one.num_edges != rows * rows:
+            continue
+        under = columns(Neighborhoods.from_dense(real_rows[:, None] & real_keys[None, :]), flow) - seen
+        if under.num_edges and not _all_reached(seen, real_rows, flow):
+            verdict.broken("missing edges", edge(verdict, b, under, str(relation), False))
+            return
+    verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _follows_ratio(flow: Flow) -> bool:
+    """Whether most positions move the row most that they fall into, where all rows are spread evenly."""
+    if flow.sizes is None:
+        return False
+    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
+    rows, n = sizes.shape
+    columns = np.arange(n) if flow.positions is None else np.asarray(flow.positions)
+    moved = sizes[:, columns].any(axis=0)
+    at = sizes[:, columns].argmax(axis=0)
+    near = np.abs(at - columns * rows // n) <= (rows // n if rows > n else 0) + (
+        n % rows != 0 if n > rows else 0
+    )
+    return bool(moved.any()) and float(near[moved].mean()) > 0.5
+
+
+def surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and positions that are real and do not border on padding, where a row may see both."""
+    keys = verdict.real_keys
+    if keys is None:
+        return np.ones(rows, bool), np.ones(n, bool)
+    real = keys[min(item, len(keys) - 1)]
+    by_row = np.array(
+        [real[r * n // rows : max((r + 1) * n // rows, r * n // rows + 1)].all() for r in range(rows)]
+    )
+    if by_row.all():
+        return by_row, real
+    inner = by_row.copy()
+    inner[:-1] &= by_row[1:]
+    inner[1:] &= by_row[:-1]
+    return inner, real & np.repeat(inner, n // rows) if n % rows == 0 else real
+
+
+def _all_reached(seen: Neighborhoods, rows: np.ndarray, flow: Flow) -> bool:
+    """Whether the rows agree on what they read, and read most of it: at another rate a few positions (a rest,
+    a border) may be read by nobody."""
+    columns = np.arange(seen.keys) if flow.positions is None else np.asarray(flow.positions)
+    dense = seen.dense()[rows][:, columns]
+    agree = bool((dense.all(axis=0) | ~dense.any(axis=0)).all())
+    return agree and float(dense.mean()) > 0.5
+
+
+def _read_across(content: Content, scene: Scene) -> bool:
+    """Whether a cross-attention call was seen to read this input."""
+    return any(call.kind == "cross" and content.name in call.key_inputs for call in scene.calls)
+
+
+def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+    """As many positions as rows, yet rows do not follow them: another sequence, or this one, read wrongly."""
+    if within_closure(verdict, content, scene):
+        verdict.held("extra edges")
+        return
+    verdict.opened(
+        "extra edges",
+        f"{content.name} has as many positions as there are rows, which read it otherwise than expected: if "
+        f"it is another sequence, of which anything may be read, say content=[...] without {content.name!r}",
+    )
+
+
+def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+    """Rows of another sequence: what cross-attention may read, where the expectation speaks of it."""
+    relations = {call.index: expected_of(scene.expect, call) for call in scene.calls}
+    crossing = [call for call in scene.calls if call.kind == "cross" and relations[call.index] is not None]
+    rows = verdict.flow.relations[0].queries
+    if content.axis is not None and content.length == rows and not _read_across(content, scene):
+        _judge_ambiguous(verdict, content, scene)
+        return
+    if not (scene.covered and crossing) or content.axis is None:
+        verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
+        return
+    for b, seen in enumerate(verdict.flow.relations):
+
+        def union(call: Measured, b: int = b) -> Neighborhoods:
+            relation = relations[call.index]
+            if relation is None:
+                return Full().on(call.queries, call.keys)
+            result = bind_expected(relation, call, b, 0, None)
+            for head in range(1, call.heads):
+                result = result | bind_expected(relation, call, b, head, None)
+            return result
+
+        product = predict(scene.calls, scene.contents, content, seen.queries, union)
+        if product is None:
+            verdict.notes.append(f"the calls between {content.name} and the output do not compose")
+            return
+        over = kept(seen - product, verdict.real, b)
+        if over.num_edges:
+            names = ", ".join(dict.fromkeys(str(r) for r in relations.values() if r is not None))
+            verdict.broken("extra edges", edge(verdict, b, over, f"layers of {names}", True))
+            return
+    verdict.held("extra edges")

@@ -1,0 +1,158 @@
+"""Rows that are the positions of the input: edges too many, edges missing, and the steps of hidden layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from erlangen.audit.bounds import bounds, columns, edge, settle, single, within_closure
+from erlangen.audit.expect import AtMost, expected_of, overall
+from erlangen.audit.findings import Finding
+from erlangen.audit.flow_verdict import FlowVerdict, Scene
+from erlangen.audit.inputs import Content
+from erlangen.audit.verdict import kept
+from erlangen.relations import Identity, Neighborhoods
+
+SHARP = 1e-4
+"""Where rows move by more than this just beside a missing edge, the edge is missing and not merely small."""
+
+
+def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+    flow = verdict.flow
+    extra: Finding | None = None
+    missing: Finding | None = None
+    reason: str | None = None
+    exact, text, by_calls = scene.exact, "", False
+    for b, seen in enumerate(flow.relations):
+        bound = bounds(verdict, content, scene, b)
+        if isinstance(bound, str):
+            verdict.opened("extra and missing edges", bound)
+            return
+        upper, lower, expected, text, by_calls = bound
+        exact = exact and not isinstance(expected, AtMost)
+        over = kept(seen - upper, verdict.real, b)
+        if over.num_edges and extra is None:
+            extra = edge(verdict, b, over, text, True)
+        if lower is None or not exact or missing is not None:
+            continue
+        if b < len(scene.seen) and (scene.seen[b].queries, scene.seen[b].keys) == (seen.queries, seen.keys):
+            seen = scene.seen[b]
+        under = kept(columns(lower, flow) - seen, verdict.real, b)
+        if under.num_edges:
+            found, why = _missing(verdict, content, scene, b, under, lower, text)
+            missing, reason = found, reason or why
+    # Beyond what the seen calls carry there may be a layer that was not seen and is right.
+    step = _stepwise(verdict, content, scene, text, by_calls and extra is not None)
+    if extra is not None and (step is not None or not within_closure(verdict, content, scene)):
+        settle(verdict, "extra edges", step if isinstance(step, Finding) else extra)
+    elif isinstance(step, str):
+        verdict.opened("extra edges", step)
+    else:
+        settle(verdict, "extra edges", step)
+    if not exact:
+        return
+    # Missing edges of calls that were seen are found call by call; the flow shows whether they arrive at all.
+    what = "attention reaches it" if by_calls else "missing edges"
+    if missing is not None or reason is None:
+        settle(verdict, what, missing)
+    else:
+        verdict.opened(what, reason)
+
+
+def _missing(
+    verdict: FlowVerdict,
+    content: Content,
+    scene: Scene,
+    item: int,
+    under: Neighborhoods,
+    lower: Neighborhoods,
+    text: str,
+) -> tuple[Finding | None, str | None]:
+    """Whether edges that are not seen are missing (a finding), merely too small (a reason), or asleep
+    (neither)."""
+    flow = verdict.flow
+    if verdict.role == "inner":
+        return None, (
+            f"{flow.output} is pooled, and the rows before it do not show all that is read: give a model "
+            "that returns rows"
+        )
+    if scene.awake is not None:
+        awake = scene.awake(content, flow.output)
+        if awake is not None:
+            left = kept(
+                columns(lower, flow) - awake.relations[min(item, len(awake.relations) - 1)],
+                verdict.real,
+                item,
+            )
+            if not left.num_edges:
+                verdict.notes.append(
+                    "not all that is expected is seen at these values; with small activations in double "
+                    "precision, and other values for parameters that are zero, it is"
+                )
+                return None, None
+            under = left
+    seen = flow.relations[item]
+    if not seen.num_edges:
+        detail = f"{flow.output or 'the output'} depends on no position of {flow.content}"
+        return verdict.found(kind="silent", item=item, expected=text, measured="Empty()", detail=detail), None
+    if flow.sizes is not None and not _sharp(flow.sizes[item], seen, under):
+        i, j = under.edges()[0].tolist()
+        return None, (
+            f"row {i} should depend on position {j} and is not seen to: dependences fade out there, smaller "
+            "than rounding; try a shorter sequence, or double precision"
+        )
+    return edge(verdict, item, under, text, False), None
+
+
+def _sharp(sizes: np.ndarray, seen: Neighborhoods, under: Neighborhoods) -> bool:
+    """Whether a missing edge lies beside one that is plainly seen, in its row or its column."""
+    dense, scale = seen.dense(), float(np.nan_to_num(sizes, posinf=0).max()) or 1.0
+    for i, j in under.edges()[:64].tolist():
+        row = np.flatnonzero(dense[i])
+        column = np.flatnonzero(dense[:, j])
+        beside = [sizes[i, row[np.abs(row - j).argmin()]]] if row.size else [0.0]
+        beside += [sizes[column[np.abs(column - i).argmin()], j]] if column.size else [0.0]
+        if min(beside) > SHARP * scale:
+            return True
+    return False
+
+
+def _stepwise(
+    verdict: FlowVerdict, content: Content, scene: Scene, text: str, beyond: bool
+) -> Finding | str | None:
+    """Whether a hidden stack reads no more than the expected relation in each of its steps.
+
+    Layers that could not be seen may be many: any power of the relation is then allowed of the outputs. How
+    many steps the model takes is looked up inside it. None: as expected; a text: why that cannot be said.
+    """
+    relation = overall(scene.expect)
+    spoken = any(expected_of(scene.expect, call) is not None for call in scene.calls)
+    if (
+        relation is None
+        or (scene.covered and spoken and not beyond)
+        or verdict.flow.relations[0].queries != content.length
+    ):
+        return None
+    for item, seen in enumerate(verdict.flow.relations):
+        one = single(relation, item).on(content.length) | Identity().on(content.length)
+        if kept(seen - one, verdict.real, item).num_edges == 0:
+            continue
+        if one.compose(one) == one:
+            continue
+        found = None if scene.steps is None else scene.steps(content, one)
+        if found is None:
+            return (
+                f"the outputs read further than {relation} in one step, and how many layers there are could "
+                "not be seen"
+            )
+        state, what = found
+        if state == "open":
+            return str(what)
+        if state == "broken":
+            event, row, key = what
+            return verdict.found(
+                expected=text, measured=verdict.text(item), item=item, query=row, key=key,
+                origin=f"{event.module or 'the model'} ({event.kind})", source=event.source,
+                detail=f"one step ({event.label}) reads further than {relation}",
+            )  # fmt: skip
+        return None
+    return None
