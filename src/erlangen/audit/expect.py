@@ -60,7 +60,8 @@ def has_own_size(expect: Expectation) -> bool:
         member: Any = bound_of(one)
         for part in getattr(member, "members", [member]):
             try:
-                part.on(7), part.on(11)
+                for size in (7, 11):
+                    part.on(size)
             except ErlangenError:
                 return True
     return False

@@ -261,7 +261,8 @@ def _rounding(
     for j in range(sizes.shape[-1]) if double else np.flatnonzero(suspect.any(axis=(0, 1))).tolist():
         other[:, :, j] = again(j)
     if double:  # a bit may stay by chance, so the largest change says how rounding has grown
-        return suspect & (sizes <= SHRINKS * other[suspect | ~moved].max())
+        grown = SHRINKS * float(other[suspect | ~moved].max())
+        return suspect & (sizes <= max(grown, torch.finfo(base.dtype).eps * scale))
     return suspect & (other <= SHRINKS * sizes)
 
 
