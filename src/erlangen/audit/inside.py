@@ -65,12 +65,16 @@ class Inside:
             None if len(self._positions) == n else tuple(self._positions),
         )
 
+    def has_rows(self) -> bool:
+        """Whether a tensor with rows that depends on the content can be seen; not in a model that hides."""
+        try:
+            return self._last() is not None
+        except Exception:
+            return False  # a model that runs only unobserved
+
     def batch_leak(self) -> tuple[int, int] | None:
         """(item changed, item that moved) in the last tensor with rows, where the output has no items."""
-        try:
-            last = self._last()
-        except Exception:
-            return None  # a model that runs only unobserved
+        last = self._last()
         if last is None:
             return None
         for item in range(min(self._content.batch, 2)):
