@@ -12,7 +12,7 @@ from erlangen.audit import AtMost, audit
 from erlangen.audit.measure import observe
 from erlangen.audit.report import VERDICTS
 from erlangen.audit.state import RandomState
-from erlangen.errors import ParameterError
+from erlangen.errors import DataError, ParameterError
 
 N = 6
 
@@ -52,6 +52,47 @@ def test_json_has_exactly_the_promised_keys():
     assert data["flow"]["future_edges"] == N * (N - 1) // 2
     assert data["flow"]["outside_attention"] == []
     assert data["verdict"] in VERDICTS
+
+
+@pytest.mark.parametrize(
+    ("expect", "told"),
+    [
+        (er.Causal(), "violated: Stack, 1 attention call; layers.0.attention: expected Causal(), measured"),
+        (er.Full(), "holds: Stack, 1 attention call"),
+        (None, "measured: Stack, 1 attention call"),
+        ({"other.*": er.Full()}, "undecided: Stack, 1 attention call; open: the pattern 'other.*'"),
+    ],
+)
+def test_repr_is_one_line_that_says_why(expect, told):
+    report = audit(stack([[er.Full()]], N), vectors(N), expect, variants=False)
+    assert repr(report).startswith(f"<Report {told}")
+    assert "\n" not in repr(report)
+    assert len(repr(report)) < 300
+    assert str(report).splitlines()[0] == report.verdict_line()
+    assert len(str(report).splitlines()) > 4
+
+
+def test_in_a_notebook_it_is_the_table_escaped():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return x
+
+    Odd.__name__ = "<b>Odd</b>"
+    told = audit(Odd(), vectors(N), variants=False)._repr_html_()
+    assert told.startswith("<pre")
+    assert "&lt;b&gt;Odd&lt;/b&gt;: measured" in told
+
+
+def test_inputs_that_do_not_fit_are_named_with_shapes_and_types():
+    model = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    given = {"src": torch.zeros(2, 5, 7), "src_mask": torch.zeros(5, 5, dtype=torch.bool), "is_causal": True}
+    with pytest.raises(DataError) as told:
+        audit(model, given, er.Causal())
+    said = "(src: float32 (2, 5, 7), src_mask: bool (5, 5), is_causal: True)"
+    assert f"TransformerEncoderLayer does not run on these inputs {said}: " in str(told.value)
+    with pytest.raises(DataError, match=r"\(input\.ids: int64 \(1, 3\), input\.more\.0: float16 \(2,\)\)"):
+        nested = {"ids": torch.zeros(1, 3, dtype=torch.long), "more": [torch.zeros(2, dtype=torch.half)]}
+        audit(torch.nn.Linear(2, 2), (nested,))
 
 
 def test_without_attention_and_without_flow():

@@ -49,6 +49,39 @@ def hidden():
     return type("Hidden", (nn.Module,), {"forward": forward})(), torch.randn(2, 6, 4)
 
 
+class Translator(nn.Transformer):
+    def __init__(self):
+        super().__init__(8, 2, 1, 1, 16, batch_first=True)
+
+    def forward(self, src, tgt):
+        mask = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1])
+        return super().forward(src, tgt, tgt_mask=mask)
+
+
+def translator():
+    return Translator(), {"src": torch.randn(2, 7, 8), "tgt": torch.randn(2, 5, 8)}
+
+
+def talkative():
+    import warnings
+
+    class Talkative(nn.Module):
+        def forward(self, x):
+            print("the model prints")
+            return x + F.scaled_dot_product_attention(x, x, x)
+    print("the model prints when it is built")
+    warnings.warn("it warns", FutureWarning)
+    return Talkative(), torch.randn(2, 6, 4)
+
+
+def infinite():
+    class Infinite(nn.Module):
+        def forward(self, x):
+            y = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+            return torch.where(torch.arange(x.shape[1])[:, None] > 3, y / 0 - y / 0, y.cumsum(1).flip(1))
+    return Infinite(), torch.randn(2, 6, 4)
+
+
 def wrong():
     return 5
 
@@ -135,6 +168,10 @@ def test_too_little_seen_exits_with_3(factory):
     [
         (("gpt2",), "TARGET is transformers:MODEL_TYPE"),
         (("transformers:gpt22",), "did you mean gpt2"),
+        (("transformers:GPT2",), "no model type 'GPT2'; did you mean gpt2?"),
+        (("transformers:openai/GPT2LMHeadModel",), "did you mean gpt2?"),
+        (("transformers:XLM_Roberta",), "did you mean xlm-roberta?"),
+        (("transformer:gpt2",), "did you mean transformers:MODEL_TYPE?"),
         (("transformers:gpt2", "--n", "1"), "at least 2"),
         (("transformers:gpt2", "--expect", "Causal("), "Causal("),
         (("transformers:gpt2", "--expect", "__import__('os')"), "__import__"),
@@ -181,6 +218,93 @@ def test_model_types_are_built_small_and_run(model_type):
     assert sum(p.numel() for p in model.parameters()) < 1_000_000
     with torch.no_grad():
         model(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--html", "x.pdf"), "x.pdf does not end in .html"),
+        (("--html", "{folder}.html"), "is a directory"),
+        (("--expect", "encoder.*=Cusal()"), "--expect 'encoder.*=Cusal()': no relation is called 'Cusal'"),
+        (("--expect", "AtMost(Causal()"), "--expect 'AtMost(Causal()'"),
+        (("--expect", "AtMost(Causal()) & Window(3)"), "surrounds the whole expression"),
+        (("--expect", "AtMost(AtMost(Causal()))"), "once"),
+        (("--expect", "AtMost()"), "takes one relation"),
+        (("--expect", "AtMost(__import__('os'))"), "__import__"),
+        (("--expect", "*=__import__('os').system('x')"), "*=__import__('os').system('x')"),
+        (("--expect", "=Causal()"), "no pattern before its ="),
+        (("--expect", "Causal()", "--expect", "Full()"), "--expect '*=Causal()'"),
+        (("--expect", "a=Causal()", "--expect", "a=Full()"), "the pattern 'a' was given before"),
+        (("--expect", "*=ALiBi([0.5])"), "weights are measured, not expected: write Causal()"),
+        (("--expect", "AtMost(Triangles(Full()))"), "ternary"),
+        (("--feedings", "traning"), "no feeding 'traning'; did you mean training?"),
+        (("--positions", "3,-1"), "got '3,-1'"),
+        (("--budget", "-2"), "got -2"),
+    ],
+)
+def test_what_is_mistyped_is_refused_before_any_work(tmp_path, monkeypatch, arguments, says):
+    """The factory would fail, and is never called."""
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "never.py").write_text("raise RuntimeError('it ran')")
+    monkeypatch.setenv("COLUMNS", "400")
+    folder = str(tmp_path / "folder")
+    result = run(f"{tmp_path}/never.py:build", *(one.format(folder=folder) for one in arguments))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert says in " ".join(result.stderr.split())
+    assert "it ran" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict"),
+    [
+        (["encoder.*=Full()", "decoder.*.self_attn=Causal()", "*=Full()"], "holds"),
+        (["encoder.*=Full()", "*.self_attn=Full()", "*=Full()"], "violated"),
+        (["encoder.*=AtMost(Full())", "*.self_attn=AtMost(Causal())", "*=er.AtMost(Full())"], "holds"),
+        (["encoder.*=AtMost(Causal())", "*.self_attn=Causal()", "*=Full()"], "violated"),
+        (["encoder.*=Full()", "no_such.*=Causal()", "*=AtMost(Full())"], "undecided"),
+    ],
+)
+def test_expectations_by_module(factory, expect, verdict):
+    options = [part for one in expect for part in ("--expect", one)]
+    result = run(f"{factory}:translator", *options, "--json", "--feedings", "shorter")
+    told = json.loads(result.stdout)
+    assert told["verdict"] == verdict
+    assert result.exit_code == {"holds": 0, "violated": 1, "undecided": 3}[verdict]
+    assert bool(told["findings"]) == (verdict == "violated")
+
+
+def test_at_most_is_weaker_than_the_relation(factory):
+    target = f"{factory}:build"
+    assert run(target, "--expect", "AtMost(Causal())", "--feedings", "shorter").exit_code == 0
+    assert run(target, "--expect", "Causal()", "--feedings", "shorter").exit_code == 1
+    assert run(target, "--expect", "AtMost(Window(lookback=2))", "--feedings", "shorter").exit_code == 1
+
+
+@pytest.mark.filterwarnings("default:it warns:FutureWarning")
+def test_a_model_that_prints_and_warns_leaves_the_json_alone(factory):
+    result = run(f"{factory}:talkative", "--json", "--expect", "Causal()", "--feedings", "training")
+    told = json.loads(result.stdout)
+    assert told["verdict"] == "violated"
+    assert "the model prints" in result.stderr
+
+
+def test_a_number_that_json_does_not_have_is_null(factory):
+    """Half of the rows are NaN: JSON has no such number, and Python would write one."""
+    result = run(f"{factory}:infinite", "--json", "--expect", "Causal()", "--feedings", "shorter")
+
+    def refuse(text):
+        raise AssertionError(f"{text} is not JSON")
+
+    told = json.loads(result.stdout, parse_constant=refuse)
+    assert told["verdict"] == "violated"
+    assert {one["kind"] for one in told["findings"]} >= {"finite"}
+
+
+def test_help_shows_examples():
+    told = " ".join(run("--help").stdout.split())
+    assert '--expect "encoder.*=Full()"' in told
+    assert "AtMost(Causal())" in told
 
 
 def test_building_leaves_the_random_state_alone():

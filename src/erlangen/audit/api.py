@@ -25,6 +25,7 @@ from erlangen.audit.orientation import measured
 from erlangen.audit.outputs import floating, output_tensors
 from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
+from erlangen.audit.shapes import shapes
 from erlangen.audit.state import same_bits, untouched
 from erlangen.audit.streams import name_sources
 from erlangen.audit.witnesses.flow import measure
@@ -245,7 +246,8 @@ def _first_run(model: nn.Module, runner: Runner) -> Any:
         return runner.base()
     except Exception as error:
         raise DataError(
-            f"{type(model).__name__} does not run on these inputs: {type(error).__name__}: {error}"
+            f"{type(model).__name__} does not run on these inputs ({shapes(model, runner.inputs)}): "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

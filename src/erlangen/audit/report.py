@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ VERDICTS = {
 }
 """Every verdict and what it says."""
 
+SHORT = 160
+"""A reason in `repr` is cut to so many characters."""
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -42,7 +47,8 @@ Trial = Examination
 
 @dataclass(eq=False)
 class Report:
-    """What an audit found. `print(report)` is a table; `to_json()` is the same as plain data."""
+    """What an audit found. `print(report)` is a table; `to_json()` is the same as plain data; `repr` is one
+    line."""
 
     model: str
     verdict: str
@@ -151,6 +157,21 @@ class Report:
         ]
         return [*self.contradictions, *found, *hidden]
 
+    def __repr__(self) -> str:
+        """One line: the verdict, the model, the number of calls, and why."""
+        calls = self.coverage.calls
+        told = [f"{self.verdict}: {self.model}, {calls} attention call{'s' * (calls != 1)}"]
+        reasons = [str(one) for one in self.findings] or self.contradictions[:]
+        reasons = reasons or [f"open: {one}" for one in self.open]
+        if reasons:
+            more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+            told.append(_cut(" ".join(reasons[0].split())) + more)
+        return f"<Report {'; '.join(told)}>"
+
+    def _repr_html_(self) -> str:
+        """The table, for a notebook; the page of `save` is a document of its own."""
+        return f'<pre style="overflow-x: auto; white-space: pre">{escape(str(self))}</pre>'
+
     def __str__(self) -> str:
         lines = [self.verdict_line(), ""]
         lines += _table(self.groups()) if self.calls else [self.without_attention or "no attention calls"]
@@ -225,8 +246,21 @@ class Report:
         return save(self, path)
 
     def dumps(self) -> str:
-        """The report as JSON text."""
-        return json.dumps(self.to_json(), indent=2)
+        """The report as JSON text; a number that is not finite, which JSON does not have, is null."""
+        return json.dumps(_finite(self.to_json()), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Plain data without NaN and infinities."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHORT else f"{text[: SHORT - 3]}..."
 
 
 def _call_json(call: CallVerdict) -> dict[str, Any]:

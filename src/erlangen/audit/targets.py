@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -82,9 +84,7 @@ def transformers_model(model_type: str, n: int | None = None) -> tuple[nn.Module
         raise DataError("transformers is not installed: pip install 'erlangen[transformers]'") from error
     known: Any = transformers.CONFIG_MAPPING
     if model_type not in known:
-        from difflib import get_close_matches
-
-        near = get_close_matches(model_type, list(known.keys()), 3)
+        near = _near(model_type, list(known.keys()))
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ParameterError(
             f"transformers {transformers.__version__} knows no model type {model_type!r}{hint}"
@@ -100,6 +100,25 @@ def transformers_model(model_type: str, n: int | None = None) -> tuple[nn.Module
                 "write a factory that returns (model, inputs)"
             ) from error
     return model, inputs_for(model.eval(), n or 32)
+
+
+def _near(written: str, known: list[str]) -> list[str]:
+    """The known names that were probably meant, whatever the case, and for the names of classes and hubs too.
+
+    >>> _near("GPT2", ["gpt2", "bert"]), _near("google/BertForMaskedLM", ["gpt2", "bert"])
+    (['gpt2'], ['bert'])
+    """
+
+    def plain(name: str) -> str:
+        return re.sub(r"[\W_]+", "", name.lower())
+
+    by_plain = {plain(name): name for name in reversed(known)}
+    last = written.rpartition("/")[2]
+    stem = re.sub(r"(LMHead)?(Model|Config|For[A-Z]\w*)$", "", last) or last
+    for name in (last, stem):
+        if plain(name) in by_plain:
+            return [by_plain[plain(name)]]
+    return [by_plain[name] for name in get_close_matches(plain(stem), by_plain, 3)]
 
 
 def small(config_class: Any) -> Any:
@@ -197,7 +216,9 @@ def _called(target: str, place: str, name: str, n: int | None) -> tuple[nn.Modul
             module = importlib.import_module(place) if path is None else _executed(path)
         factory = getattr(module, name, None)
         if not callable(factory):
-            raise DataError(f"{place} has no function {name!r}")
+            near = get_close_matches(name, [one for one in vars(module) if callable(getattr(module, one))], 1)
+            hint = f"; did you mean {place}:{near[0]}?" if near else ""
+            raise DataError(f"{place} has no function {name!r}{hint}")
         if n is not None and not _takes_length(factory):
             raise ParameterError(f"--n {n} was given, but {target} takes no argument n")
         with _told(target, folder, path):
@@ -275,7 +296,9 @@ def _missing(error: ModuleNotFoundError, folder: Path) -> str:
     if parent and parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
         return f"there is no module {error.name!r}: {parent} is a module, no package"
     inside = f"in the package {parent}" if parent in sys.modules else f"in {folder}, nor is it installed"
-    return f"there is no module {error.name!r} {inside}"
+    near = error.name != "transformers" and get_close_matches(error.name.lower(), ["transformers"], 1, 0.85)
+    hint = "; did you mean transformers:MODEL_TYPE?" if near else ""
+    return f"there is no module {error.name!r} {inside}{hint}"
 
 
 def _dotted(path: Path) -> str:

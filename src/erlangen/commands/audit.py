@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +29,9 @@ Examples:
   erlangen audit transformers:gpt2 --expect "Causal()"
   erlangen audit transformers:mistral --n 64 --html report.html
   erlangen audit my_model.py:build --expect "Causal() & Window(lookback=127)"
+  erlangen audit my_model.py:build --expect "encoder.*=Full()" --expect "*.self_attn=Causal()"
+  erlangen audit my_model.py:build --expect "AtMost(Causal())" --json > report.json
+  erlangen audit my_model.py:build --feedings training,padded --positions 0,7,8 --budget 30
 """
 
 EXIT = {"holds": 0, "measured": 0, "violated": 1, "contradictory": 1, "undecided": 3}
@@ -42,9 +47,12 @@ def register(app: typer.Typer) -> None:
 def audit(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The model to audit.")],
     expect: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--expect", metavar="EXPRESSION", help="The relation expected of every self-attention call."
+            "--expect",
+            metavar="[PATTERN=]EXPRESSION",
+            help="The relation expected of every self-attention call, or of the modules whose names match "
+            "PATTERN (give it again for other modules). AtMost(...) is an upper bound.",
         ),
     ] = None,
     n: Annotated[int | None, typer.Option("--n", help="The length of the sequence.")] = None,
@@ -73,25 +81,17 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead.")] = False,
 ) -> None:
     """Parse, build, audit, print."""
-    from erlangen.errors import ParameterError
-    from erlangen.relations import HyperRelation
-    from erlangen.relations.parse import parse
+    from erlangen.commands.expectations import expectation
 
-    relation: Any = None if expect is None else parse(expect)
-    if isinstance(relation, HyperRelation):
-        raise ParameterError(f"--expect takes a pairwise relation; {relation} is ternary")
-    if html is not None and not html.parent.is_dir():
-        raise typer.BadParameter(f"there is no directory {html.parent}", param_hint="--html")
+    relation = expectation(expect or [])
+    _check_page(html)
     options: dict[str, Any] = {"flow": flow, "budget": budget}
+    if not budget > 0:
+        raise typer.BadParameter(f"seconds must be above 0, got {budget:g}", param_hint="--budget")
     if feedings is not None:
-        options["feedings"] = [name.strip() for name in feedings.split(",") if name.strip()]
+        options["feedings"] = _feedings(feedings)
     if positions is not None:
-        try:
-            options["positions"] = [int(number) for number in positions.split(",")]
-        except ValueError as error:
-            raise typer.BadParameter(
-                f"expected numbers with commas between them, got {positions!r}", param_hint="--positions"
-            ) from error
+        options["positions"] = _positions(positions)
     report = _measured(target, n, relation, options)
     if html is not None:
         report.save(html)
@@ -99,6 +99,48 @@ def audit(
     if html is not None and not as_json:
         typer.echo(f"wrote {html}")
     raise typer.Exit(exit_code(report))
+
+
+def _check_page(path: Path | None) -> None:
+    """Refuse, before any work, a page that could not be written afterwards."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(
+            f"it writes a page of HTML: {path} does not end in .html; print the page to make a PDF of it",
+            param_hint="--html",
+        )
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a directory", param_hint="--html")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {path.parent} for {path}", param_hint="--html")
+
+
+def _feedings(text: str) -> list[str]:
+    """The names with commas between them; a name that is none is refused with the nearest one."""
+    from difflib import get_close_matches
+
+    from erlangen.audit.feedings import FEEDINGS
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in FEEDINGS:
+            near = get_close_matches(name.lower(), FEEDINGS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FEEDINGS)}"
+            raise typer.BadParameter(f"there is no feeding {name!r}; {hint}", param_hint="--feedings")
+    return names
+
+
+def _positions(text: str) -> list[int]:
+    try:
+        numbers = [int(number) for number in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if min(numbers) < 0:
+        raise typer.BadParameter(
+            f"expected numbers from 0 on with commas between them, got {text!r}", param_hint="--positions"
+        )
+    return numbers
 
 
 def exit_code(report: Report) -> int:
@@ -120,7 +162,13 @@ def _measured(target: str, n: int | None, relation: Any, options: dict[str, Any]
         from erlangen.audit.api import audit as run
         from erlangen.audit.targets import resolve
 
-        model, inputs = resolve(target, n)
-        return run(
-            model, inputs, relation, **options, progress=lambda step: progress.update(task, description=step)
-        )
+        # A model may print; standard output is the report's, which must stay readable by a machine.
+        with redirect_stdout(sys.stderr):
+            model, inputs = resolve(target, n)
+            return run(
+                model,
+                inputs,
+                relation,
+                **options,
+                progress=lambda step: progress.update(task, description=step),
+            )
