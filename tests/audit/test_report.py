@@ -90,8 +90,8 @@ def test_inputs_that_do_not_fit_are_named_with_shapes_and_types():
         audit(model, given, er.Causal())
     said = "(src: float32 (2, 5, 7), src_mask: bool (5, 5), is_causal: True)"
     assert f"TransformerEncoderLayer does not run on these inputs {said}: " in str(told.value)
+    nested = {"ids": torch.zeros(1, 3, dtype=torch.long), "more": [torch.zeros(2, dtype=torch.half)]}
     with pytest.raises(DataError, match=r"\(input\.ids: int64 \(1, 3\), input\.more\.0: float16 \(2,\)\)"):
-        nested = {"ids": torch.zeros(1, 3, dtype=torch.long), "more": [torch.zeros(2, dtype=torch.half)]}
         audit(torch.nn.Linear(2, 2), (nested,))
 
 

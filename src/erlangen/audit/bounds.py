@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.expect import Expected, bind_expected, bound_of, expected_of, overall
+from erlangen.audit.expect import Expected, bind_expected, bound_of, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
@@ -14,6 +14,7 @@ from erlangen.audit.measure import Measured
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept, real_of
 from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
 from erlangen.relations import Batch, Full, Identity, Neighborhoods, PerHead, Relation
 
@@ -55,7 +56,7 @@ def _by_calls(
 
         product = predict(calls, scene.contents, content, rows, union, owner=content.name)
         if product is not None:
-            names = list(dict.fromkeys(str(relation) for relation in spoken))
+            names = list(dict.fromkeys(in_words(one, rows, content.length) for one in spoken))
             text = f"layers of {', '.join(names)}"
             lower = None if verdict.role == "inner" else some_reading(verdict, scene, product, item)
             return product, lower, spoken[0], text, True
@@ -83,12 +84,15 @@ def by_whole(
         keys = verdict.real_keys
         closed = closure_of(bound, single(relation, item), rows)
     except ErlangenError as error:
-        return f"{relation} cannot be held against {rows} rows of {verdict.flow.content}: {error}"
+        told = in_words(relation, rows, content.length)
+        reason = without_masks(str(error))
+        return f"{told} cannot be held against {rows} rows of {verdict.flow.content}: {reason}"
     if keys is not None:
         real = keys[min(item, len(keys) - 1)][None, :]
         closed = Neighborhoods.from_dense(closed.dense() & real) if closed.queries == rows else closed
         bound = Neighborhoods.from_dense(bound.dense() & real)
-    text = f"layers of {relation}" if scene.calls else str(relation)
+    text = in_words(relation, rows, content.length)
+    text = f"layers of {text}" if scene.calls else text
     return closed, bound, relation, text, False
 
 

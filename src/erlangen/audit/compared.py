@@ -37,7 +37,9 @@ def against_given(model: nn.Module, result: Examination, inputs: Inputs, base: P
                     f"on {'the content of ' * (result.label == 'other content')}{what}"
                 )
         elif result.label == "shorter" and not _same_family(call, now):
-            kernel = next((one.kernel for one in result.calls if one.measured is now), "another relation")
+            kernel = next(
+                (one.kernel_text for one in result.calls if one.measured is now), "another relation"
+            )
             result.differences.append(
                 f"{now.module or 'the model'}: {kernel}, not the relation at full length"
             )

@@ -11,6 +11,7 @@ import numpy as np
 
 from erlangen.audit.findings import Finding
 from erlangen.audit.measure import Measured
+from erlangen.audit.wording import wanted, without_masks
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation, WeightedRelation
 
@@ -37,6 +38,12 @@ Expectation = Expected | Mapping[str, Expected] | Callable[[Measured], Expected 
 def bound_of(expected: Expected) -> Relation | PerHead | Batch:
     """The relation of an expectation, whether it must be read exactly or at most."""
     return expected.relation if isinstance(expected, AtMost) else expected
+
+
+def in_words(expected: Expected, queries: int, keys: int) -> str:
+    """An expectation as a reader sees it: a mask that was given is said by what it reads."""
+    text = wanted(bound_of(expected), queries, keys)
+    return f"at most {text}" if isinstance(expected, AtMost) else text
 
 
 def overall(expect: Expectation) -> Expected | None:
@@ -133,7 +140,8 @@ def bind_expected(
         bound = member.on(call.queries, call.keys)
     except ErlangenError as error:
         raise ParameterError(
-            f"expected {relation} of {call.module!r}, which it cannot be: {error}"
+            f"expected {in_words(relation, call.queries, call.keys)} of {call.module!r}, which it cannot be: "
+            f"{without_masks(str(error))}"
         ) from error
     if real_keys is None:
         return bound
@@ -167,22 +175,22 @@ def first_break(
 ) -> Finding | None:
     """The first edge on which a call differs from what is expected; rows of padding queries do not count."""
     _check_members(relation, call)
-    text = str(relation)
-    if real_keys is not None and not real_keys.all():
-        text += ", padding unread"
     for b, heads in enumerate(call.kernel.items):
         keys = None if real_keys is None else real_keys[min(b, len(real_keys) - 1)]
         rows = None if real_queries is None else real_queries[min(b, len(real_queries) - 1)]
         for h, bound in enumerate(heads):
-            wanted = bind_expected(relation, call, b, h, keys)
-            if wanted == bound:
+            meant = bind_expected(relation, call, b, h, keys)
+            if meant == bound:
                 continue
-            apart = bound - wanted if isinstance(relation, AtMost) else wanted ^ bound
+            apart = bound - meant if isinstance(relation, AtMost) else meant ^ bound
             edges = apart.edges()
             if rows is not None:
                 edges = edges[rows[edges[:, 0]]]
             if len(edges):
                 i, j = _telling(edges, bound)
+                text = in_words(relation, call.queries, call.keys)
+                if real_keys is not None and not real_keys.all():
+                    text += ", padding unread"
                 head = None if call.heads == 1 or len(set(heads)) == 1 else h
                 extra = bool(bound.contains(i, j))
                 return Finding(

@@ -17,6 +17,7 @@ from erlangen.audit.measure import Measured
 from erlangen.audit.support import Support
 from erlangen.audit.verdict import kept, kind_of
 from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.wording import told
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
 
 WHOLE = "the whole model"
@@ -67,10 +68,26 @@ class FlowVerdict:
         return kept(bound, self.real, item)
 
     def _described(self, items: tuple[Neighborhoods, ...]) -> Relation | PerHead | Batch:
-        rows = None
-        if self.real is not None and self.real.shape[-1] == items[0].queries:
-            rows = [None if row.all() else np.flatnonzero(row) for row in self.real]
-        return describe(Support(tuple((bound,) for bound in items)), rows)
+        return describe(Support(tuple((bound,) for bound in items)), self._rows(items))
+
+    def _told(self, relation: Any, items: tuple[Neighborhoods, ...]) -> str:
+        return told(relation, Support(tuple((bound,) for bound in items)), self._rows(items))
+
+    def _rows(self, items: tuple[Neighborhoods, ...]) -> list[np.ndarray | None] | None:
+        """Per item the real rows; None where no padding is marked."""
+        if self.real is None or self.real.shape[-1] != items[0].queries:
+            return None
+        return [None if row.all() else np.flatnonzero(row) for row in self.real]
+
+    @cached_property
+    def relation_text(self) -> str:
+        """The measured dependence as a reader sees it: its expression, or words where it has none."""
+        return self._told(self.relation, self.flow.relations)
+
+    @cached_property
+    def predicted_text(self) -> str | None:
+        """What is predicted as a reader sees it; None when the calls do not compose."""
+        return None if self.predicted is None else self._told(self.predicted_relation, self.predicted)
 
     def text(self, item: int = 0) -> str:
         """The measured dependence of one item in words."""

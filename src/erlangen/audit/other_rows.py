@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from erlangen.audit.bounds import closure_of, columns, edge, single, within_closure
-from erlangen.audit.expect import AtMost, bind_expected, expected_of, overall
+from erlangen.audit.expect import AtMost, bind_expected, expected_of, in_words, overall
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.measure import Measured
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
 from erlangen.relations import Full, Neighborhoods
 
@@ -42,20 +43,22 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             allowed = closure_of(one, single(relation, b), rows).dense()
         except ErlangenError as error:
             verdict.opened(
-                "extra and missing edges", f"{relation} cannot be held against {rows} rows: {error}"
+                "extra and missing edges",
+                f"{in_words(relation, rows, rows)} cannot be held against {rows} rows: "
+                f"{without_masks(str(error))}",
             )
             return
         real_rows, real_keys = surely_real(verdict, b, rows, n)
         over = (seen.dense() & ~allowed[:, np.arange(n) * rows // n]) & real_rows[:, None]
         if over.any():
-            finding = edge(verdict, b, Neighborhoods.from_dense(over), str(relation), True)
+            finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
             verdict.broken("extra edges", finding)
             return
         if isinstance(relation, AtMost) or not scene.exact or one.num_edges != rows * rows:
             continue
         under = columns(Neighborhoods.from_dense(real_rows[:, None] & real_keys[None, :]), flow) - seen
         if under.num_edges and not _all_reached(seen, real_rows, flow):
-            verdict.broken("missing edges", edge(verdict, b, under, str(relation), False))
+            verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from erlangen.audit.bounds import bounds, columns, edge, settle, single, within_closure
-from erlangen.audit.expect import AtMost, expected_of, overall
+from erlangen.audit.expect import AtMost, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
@@ -139,9 +139,10 @@ def _stepwise(
         if one.compose(one) == one:
             continue
         found = None if scene.steps is None else scene.steps(content, one)
+        told = in_words(relation, content.length, content.length)
         if found is None:
             return (
-                f"the outputs read further than {relation} in one step, and how many layers there are could "
+                f"the outputs read further than {told} in one step, and how many layers there are could "
                 "not be seen"
             )
         state, what = found
@@ -152,7 +153,7 @@ def _stepwise(
             return verdict.found(
                 expected=text, measured=verdict.text(item), item=item, query=row, key=key,
                 origin=f"{event.module or 'the model'} ({event.kind})", source=event.source,
-                detail=f"one step ({event.label}) reads further than {relation}",
+                detail=f"one step ({event.label}) reads further than {told}",
             )  # fmt: skip
         return None
     return None

@@ -14,6 +14,7 @@ from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.picture import Picture, picture
 from erlangen.audit.report import VERDICTS, Report
 from erlangen.audit.verdict import CallVerdict
+from erlangen.audit.wording import ranges
 from erlangen.relations import Neighborhoods
 
 PANELS = 6
@@ -134,21 +135,6 @@ def _where(places: list[tuple[int, int]], call: CallVerdict) -> str:
     if len(items) == call.measured.kernel.batch:
         return f"head {ranges(heads)}"
     return f"item {ranges(items)}" + (f", head {ranges(heads)}" if len(heads) < call.heads else "")
-
-
-def ranges(numbers: list[int]) -> str:
-    """Sorted numbers, with runs joined.
-
-    >>> ranges([0, 1, 2, 5])
-    '0-2, 5'
-    """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _flow_pictures(flow: FlowVerdict) -> list[Picture]:

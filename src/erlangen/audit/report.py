@@ -113,7 +113,7 @@ class Report:
         coverage = self.coverage
         if coverage.calls or coverage.unexplained or coverage.other_softmaxes:
             return None
-        kind = None if self.flow is None else self.flow.bias or str(self.flow.relation)
+        kind = None if self.flow is None else self.flow.bias or self.flow.relation_text
         return f"no attention; flow: {'not measured' if kind is None else kind.replace('-', ' ')}"
 
     def to_json(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class Report:
         for call in self.calls:
             key = (
                 call.kind, call.api, call.measured.kernel, call.measured.declared,
-                str(call.expected), call.counterexample is None, call.weights,
+                call.expected, call.counterexample is None, call.weights,
             )  # fmt: skip
             grouped.setdefault(key, []).append(call)
         return [(calls, calls[0]) for calls in grouped.values()]
@@ -270,11 +270,11 @@ def _call_json(call: CallVerdict) -> dict[str, Any]:
         "queries": call.queries,
         "keys": call.keys,
         "heads": call.heads,
-        "declared": None if call.declared is None else str(call.declared),
-        "kernel": str(call.kernel),
+        "declared": call.declared_text,
+        "kernel": call.kernel_text,
         "bias": call.bias,
         "agree": call.agree,
-        "expected": None if call.expected is None else str(call.expected),
+        "expected": call.expected_text,
         "counterexample": None if call.counterexample is None else call.counterexample.to_json(),
         **({} if call.weights is None else {"weights": call.weights.to_json()}),
     }
@@ -283,10 +283,10 @@ def _call_json(call: CallVerdict) -> dict[str, Any]:
 def _flow_json(verdict: FlowVerdict) -> dict[str, Any]:
     outside = verdict.outside_attention
     return {
-        "relation": str(verdict.relation),
+        "relation": verdict.relation_text,
         "bias": verdict.bias,
         "future_edges": verdict.future_edges,
-        "predicted": None if verdict.predicted_relation is None else str(verdict.predicted_relation),
+        "predicted": verdict.predicted_text,
         "outside_attention": None
         if outside is None
         else [edge for part in outside for edge in part.edges()[:16].tolist()],
@@ -315,7 +315,7 @@ def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
     rows: list[tuple[str, ...]] = [head]
     for calls, first in groups:
         name = _name(calls)
-        expected = "-" if first.expected is None else str(first.expected)
+        expected = first.expected_text or "-"
         expected += "" if first.counterexample is None else "  VIOLATED"
         rows.append(
             (
@@ -323,8 +323,8 @@ def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
                 f"{first.kind} {first.api}",
                 str(first.heads),
                 f"{first.queries} x {first.keys}",
-                "-" if first.declared is None else str(first.declared),
-                str(first.kernel),
+                first.declared_text or "-",
+                first.kernel_text,
                 first.bias or "-",
                 first.symmetry or "-",
                 {True: "yes", False: "NO", None: "-"}[first.agree],
@@ -337,15 +337,9 @@ def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
     ]
 
 
-def _words(verdict: FlowVerdict) -> str:
-    """The relation of a flow, in words where it is irregular."""
-    text = str(verdict.relation)
-    return verdict.text() if "FromMask(" in text and len(set(verdict.flow.relations)) == 1 else text
-
-
 def _flow_lines(verdict: FlowVerdict) -> list[str]:
     flow = verdict.flow
-    relation = _words(verdict) if flow.complete else verdict.text()
+    relation = verdict.relation_text if flow.complete else verdict.text()
     lines = [f"flow from {flow.content}: {relation} ({flow.runs} runs)"]
     if verdict.outside_attention is None:
         lines.append("  not predicted by the attention calls")

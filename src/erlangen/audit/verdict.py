@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from erlangen.audit.expect import Expectation, Expected, bound_of, expected_of, first_break
+from erlangen.audit.expect import in_words as expected_in_words
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
 from erlangen.audit.measure import Measured
 from erlangen.audit.reading import resampled
 from erlangen.audit.support import Support
+from erlangen.audit.wording import irregular, told
 from erlangen.bias import classify
 from erlangen.errors import ErlangenError
-from erlangen.relations import Batch, Bipartite, FromMask, Graph, Neighborhoods, PerHead, Relation
+from erlangen.relations import Batch, Bipartite, Graph, Neighborhoods, PerHead, Relation
 
 
 @dataclass(eq=False)
@@ -63,6 +65,24 @@ class CallVerdict:
     def kernel(self) -> Relation | PerHead | Batch:
         """The relation that the kernel really computes, as the simplest expression equal at this size."""
         return describe(self.measured.kernel, self._rows)
+
+    @cached_property
+    def kernel_text(self) -> str:
+        """The kernel relation as a reader sees it: its expression, or words where it has none."""
+        return told(self.kernel, self.measured.kernel, self._rows)
+
+    @cached_property
+    def declared_text(self) -> str | None:
+        """The declared relation as a reader sees it; None where nothing is declared."""
+        said = self.measured.declared
+        return None if said is None else told(self.declared, said, self._rows)
+
+    @cached_property
+    def expected_text(self) -> str | None:
+        """What was expected as a reader sees it; None where nothing was."""
+        if self.expected is None:
+            return None
+        return expected_in_words(self.expected, self.measured.queries, self.measured.keys)
 
     @cached_property
     def bias(self) -> str | None:
@@ -127,7 +147,7 @@ def in_words(
 ) -> str:
     """A measured relation for a reader: its expression, or where that is only a mask, what is unusual about
     it."""
-    if not _irregular(measured):
+    if not irregular(measured) and not isinstance(measured, Graph):
         return str(measured)
     bound = support.items[min(broken.item or 0, support.batch - 1)][broken.head or 0]
     wanted = None if expected is None else bound_of(expected)
@@ -135,13 +155,6 @@ def in_words(
         return words(bound, wanted if isinstance(wanted, Relation) else None)
     except ErlangenError:
         return words(bound)
-
-
-def _irregular(relation: Any) -> bool:
-    members = getattr(relation, "members", None)
-    if members is not None:
-        return any(_irregular(member) for member in members)
-    return isinstance(relation, FromMask | Graph)
 
 
 def kind_of(bound: Neighborhoods) -> str | None:

@@ -86,8 +86,8 @@ def chapter(console: Console, out: Path) -> None:
                 table.add_row(row.name, row.claimed, f"{row.library} is not installed", "-", "-")
             else:
                 report = audit(*row.build(), row.expect)
-                kinds = dict.fromkeys(f"{call.kind}: {_text(call.kernel)}" for call in report.calls)
-                flow = "-" if report.flow is None else _text(report.flow.relation)
+                kinds = dict.fromkeys(f"{call.kind}: {_text(call.kernel_text)}" for call in report.calls)
+                flow = "-" if report.flow is None else _text(report.flow.relation_text)
                 table.add_row(row.name, row.claimed, "\n".join(kinds), flow, report.verdict)
                 broken += [(row, one) for one in report.counterexamples[:1]]
                 written.append(report.save(out / f"audit-{row.name.lower()}.html"))
@@ -100,6 +100,5 @@ def chapter(console: Console, out: Path) -> None:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
 
 
-def _text(relation: Any) -> str:
-    text = str(relation)
+def _text(text: str) -> str:
     return text if len(text) <= 44 else f"{text[:41]}..."
