@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -60,6 +61,98 @@ def test_a_model_that_holds_has_no_ring():
     assert "<circle" not in page
     assert "What is wrong" not in page
     assert "holds" in page
+
+
+class TrainingMask(nn.Module):
+    """Causal in eval mode alone."""
+
+    def forward(self, x):
+        return x + nn.functional.scaled_dot_product_attention(x, x, x, is_causal=not self.training)
+
+
+class OverTime(nn.Module):
+    """BatchNorm over time: in training mode every position reads every other."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        y = self.norm(x.transpose(1, 2)).transpose(1, 2)
+        return x + nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
+
+
+class PaddingRead(nn.Module):
+    """The mask of padding is used at once, and forgotten with one sequence."""
+
+    def forward(self, x, mask=None):
+        keep = None if mask is None or len(x) == 1 else mask[:, None, None, :]
+        y = nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=keep)
+        return x + y[:, 0]
+
+
+@pytest.mark.parametrize("model", [TrainingMask(), OverTime()])
+def test_a_fault_of_training_alone_has_a_card_with_its_matrix(model):
+    report = audit(model, vectors(N), CAUSAL, feedings=["shorter", "training", "alone"])
+    assert {one.where for one in report.findings} == {"training"}
+    page = render(report)
+    before, _, after = page.partition("Wrong only when fed otherwise: training")
+    assert "<circle" not in before  # what was given is as expected
+    assert '<circle cx="1.5" cy="0.5"' in after
+    assert "Full()" in after
+    assert f"{N * (N - 1) // 2} extra" in after
+    assert after.count('<circle cx="1.5" cy="0.5"') == after.count('<figure class="matrix"')
+    assert page.count("Wrong only when fed otherwise") == 1
+    tried = dict(re.findall(r"<b>(\w+)</b>:\s+1 call, ([^\n]*)</li>", after))
+    assert "of its own" in tried["training"]
+    assert (tried["shorter"], tried["alone"]) == ("nothing new", "nothing new")
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+
+
+@pytest.mark.parametrize("model", [nn.Identity(), stack([[CAUSAL]], N)])
+def test_where_nothing_is_wrong_no_feeding_has_a_card(model):
+    page = render(audit(model, vectors(N), er.audit.AtMost(CAUSAL), feedings=["training", "alone"]))
+    assert "Wrong only when fed otherwise" not in page
+    assert "<circle" not in page
+
+
+def test_a_fault_of_all_feedings_has_one_card():
+    page = render(audit(leaky(), vectors(N), CAUSAL, feedings=["training", "alone"]))
+    assert "Wrong only when fed otherwise" not in page
+    assert "findings as before" in page
+
+
+def test_an_output_of_its_own_and_rows_before_pooling_have_a_card_when_wrong():
+    class Two(nn.Module):
+        def forward(self, x):
+            return {"hidden": x.cumsum(1), "logits": x.flip(1)}
+
+    page = render(audit(Two(), vectors(N), CAUSAL, variants=False))
+    assert "from x to logits" in page
+    assert "<circle" in page.partition("from x to logits")[2]
+
+    class Pooled(nn.Module):
+        def forward(self, x):
+            return nn.functional.scaled_dot_product_attention(x, x, x).mean(1)
+
+    page = render(audit(Pooled(), vectors(N), CAUSAL, variants=False))
+    assert "rows inside the model" in page
+    assert "<circle" in page.partition("rows inside the model")[2]
+
+
+def test_what_the_outputs_must_not_read_is_marked_though_the_calls_predict_it():
+    page = render(audit(leaky(), vectors(N), CAUSAL, variants=False))
+    assert "3 extra" in page.partition("Flow: what the outputs depend on")[2]
+
+
+def test_padding_that_is_read_under_one_feeding_is_ringed_there():
+    mask = torch.ones(2, N, dtype=torch.bool)
+    mask[0, 6:] = False
+    report = audit(PaddingRead(), {"x": vectors(N), "mask": mask}, feedings=["alone"])
+    assert {one.where for one in report.findings if one.kind == "padding"} == {"alone"}
+    assert "<circle" in render(report).partition("Wrong only when fed otherwise: alone")[2]
 
 
 def test_nothing_is_loaded_from_elsewhere():

@@ -166,6 +166,8 @@ def edge(verdict: FlowVerdict, item: int, edges: Neighborhoods, text: str, extra
         sizes = verdict.flow.sizes[item][pairs[:, 0], pairs[:, 1]]
         best = 0 if sizes[0] > 1e-3 * sizes.max() else int(sizes.argmax())
     i, j = pairs[best].tolist()
+    if extra or item not in verdict.wrong:
+        verdict.wrong[item] = edges, extra
     return verdict.found(
         expected=text,
         measured=verdict.text(item),

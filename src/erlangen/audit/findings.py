@@ -75,6 +75,17 @@ class Finding:
         """The edge, in words."""
         return f"{'extra' if self.extra else 'missing'} edge ({self.query}, {self.key})"
 
+    @property
+    def sentence(self) -> str:
+        """What is wrong with the edge: "query 7 reads key 3"; for other kinds what there is to say."""
+        if self.kind != "edge" or self.pair is None:
+            return self.detail
+        whole = self.module == "the whole model"
+        first, second = f"{'output row' if whole else 'query'} {self.query}", f"position {self.key}"
+        if not whole:
+            return f"{first} {'reads' if self.extra else 'does not read'} key {self.key}"
+        return f"{first} {'depends' if self.extra else 'does not depend'} on {second}"
+
     def __str__(self) -> str:
         where = "" if self.where == "given" else f" ({self.where})"
         item = f", item {self.item}" if self.item else ""
@@ -96,7 +107,7 @@ class Finding:
         """The output, the size of the dependence, where it enters, the line of code, other feedings."""
         parts = []
         if self.output:
-            parts.append(f"output {self.output}")
+            parts.append(self.output if self.output.startswith("the output") else f"output {self.output}")
         if self.size is not None:
             parts.append(f"size {self.size:.1g}")
         if self.origin is not None:

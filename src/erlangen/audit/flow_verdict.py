@@ -47,6 +47,8 @@ class FlowVerdict:
     settled: list[tuple[str, Finding | None, str | None]] = field(default_factory=list)
     """What was compared: (what, the finding if it is broken, the reason if it is open)."""
     notes: list[str] = field(default_factory=list)
+    wrong: dict[int, tuple[Neighborhoods, bool]] = field(default_factory=dict)
+    """Item -> the edges that break the expectation, and whether they are extra; for the picture."""
 
     @property
     def square(self) -> bool:

@@ -230,14 +230,7 @@ class Report:
 
     def groups(self) -> list[tuple[list[CallVerdict], CallVerdict]]:
         """Calls with equal verdicts together, so that a hundred equal layers are one line."""
-        grouped: dict[Any, list[CallVerdict]] = {}
-        for call in self.calls:
-            key = (
-                call.kind, call.api, call.measured.kernel, call.measured.declared,
-                call.expected, call.counterexample is None, call.weights,
-            )  # fmt: skip
-            grouped.setdefault(key, []).append(call)
-        return [(calls, calls[0]) for calls in grouped.values()]
+        return grouped(self.calls)
 
     def save(self, path: str | Path) -> Path:
         """Write the report as one HTML page that needs no network, and return where."""
@@ -248,6 +241,18 @@ class Report:
     def dumps(self) -> str:
         """The report as JSON text; a number that is not finite, which JSON does not have, is null."""
         return json.dumps(_finite(self.to_json()), indent=2, allow_nan=False)
+
+
+def grouped(calls: list[CallVerdict]) -> list[tuple[list[CallVerdict], CallVerdict]]:
+    """Calls with equal verdicts together: (all of them, the first)."""
+    found: dict[Any, list[CallVerdict]] = {}
+    for call in calls:
+        key = (
+            call.kind, call.api, call.measured.kernel, call.measured.declared,
+            call.expected, call.counterexample is None, call.weights,
+        )  # fmt: skip
+        found.setdefault(key, []).append(call)
+    return [(several, several[0]) for several in found.values()]
 
 
 def _finite(value: Any) -> Any:
