@@ -126,6 +126,82 @@ def test_a_failed_audit_is_saved_as_its_page(pytester):
     assert "<html" in page.read_text()
 
 
+COMPARED = """
+import torch
+import warnings
+from torch import nn
+from torch.nn import functional as F
+
+class Reader(nn.Module):
+    def __init__(self, lookback):
+        super().__init__()
+        self.attention = Attention(lookback)
+    def forward(self, x):
+        return self.attention(x)
+
+class Attention(nn.Module):
+    def __init__(self, lookback):
+        super().__init__()
+        self.lookback = lookback
+    def forward(self, x):
+        mask = torch.ones(len(x[0]), len(x[0]), dtype=torch.bool).tril().triu(-self.lookback)
+        return x + F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+X = torch.randn(2, 6, 4)
+
+def test_another(assert_same_relation):
+    assert_same_relation(Reader(2), Reader(3), X)
+
+def test_the_same(assert_same_relation):
+    assert_same_relation(Reader(2), Reader(2), X)
+
+def test_window(assert_relation):
+    import erlangen as er
+    assert_relation(Reader(3), X, er.Window(2), feedings=["training"])
+
+def test_causal(assert_causal):
+    assert_causal(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), X, feedings=["training"])
+
+def test_padding(assert_no_padding_leak):
+    class Careless(nn.Module):
+        def forward(self, x, mask):
+            return x + F.scaled_dot_product_attention(x, x, x)
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    assert_no_padding_leak(Careless(), {"x": X, "mask": mask}, feedings=["training"])
+"""
+
+
+def test_failures_of_all_assertions_as_a_user_sees_them(pytester):
+    """Module and edge stand in the first line, no line of erlangen's own code is shown, and each has a
+    page."""
+    pytester.makepyfile(test_models=COMPARED)
+    result = pytester.runpytest(*PLUGIN, "--erlangen-report", "pages")
+    result.assert_outcomes(failed=4, passed=1)
+    told = [line for line in result.outlines if line.startswith("E       AssertionError:")]
+    assert len(told) == 4
+    another, window, causal, padding = (line.partition("AssertionError: ")[2] for line in told)
+    assert another.startswith(
+        "first / second: not the same relations (1 attention call): attention, item 0: "
+    )
+    assert "edge (3, 0) is read by second, not by first" in another
+    assert window.startswith("Reader: an expectation is violated: attention: expected Window(lookback=2)")
+    assert "extra edge (3, 0)" in window
+    assert "a position reads the future: self_attn, item 0, head 0: query 0 reads key 1" in causal
+    assert padding.startswith("Careless: padding is read: ")
+    assert "padding key" in padding
+    shown = [line for line in result.outlines if "erlangen/testing" in line or "erlangen/audit" in line]
+    assert shown == []
+    pages = {path.name: path.read_text() for path in (pytester.path / "pages").iterdir()}
+    assert sorted(pages) == [
+        f"test_models.py_test_{name}.html" for name in ("another", "causal", "padding", "window")
+    ]
+    page = pages["test_models.py_test_another.html"]
+    assert "not the same relations" in page
+    assert page.count('<circle cx="0.5" cy="3.5"') == 2  # ringed on the side that reads it
+    assert page.count('<figure class="matrix"') == 4  # the call and the flow, on both sides
+    assert "http" not in page.replace("http-equiv", "")
+
+
 @pytest.mark.parametrize("option", [[], ["--erlangen-report", "pages"]])
 def test_torch_is_not_imported_for_it(tmp_path, option):
     (tmp_path / "test_light.py").write_text("def test_light():\n    assert False\n")

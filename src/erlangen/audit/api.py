@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from erlangen.audit.compared import against_given
+from erlangen.audit.documents import name_documents
 from erlangen.audit.examine import Examination, Examiner
 from erlangen.audit.expect import Expectation, check_expectation
 from erlangen.audit.feedings import FEEDINGS, Feeding, Given
@@ -200,6 +201,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         warnings += [*_flow_warnings(one), *one.notes]
     warnings += _limits(examiner, result, reading, trials, others)
     warnings += examiner.notes
+    name_documents(
+        ledger, [(feeding, result), *zip(others, trials, strict=True)], examiner.expect, model, data_dependent
+    )
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     _nothing_compared(examiner, coverage, reading)
     return Report(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class Difference:
     reader: str
     """The side that reads the edge; the other one does not."""
     edges: int
+    bounds: tuple[Neighborhoods, Neighborhoods] | None = field(default=None, compare=False, repr=False)
+    """What each side reads in this item and head, for a picture."""
 
     def __str__(self) -> str:
         head = "" if self.head is None else f", head {self.head}"
@@ -99,6 +102,17 @@ class Comparison:
 
     def __bool__(self) -> bool:
         return self.same
+
+    @property
+    def differs(self) -> bool:
+        """Whether something is surely another; otherwise what is not the same could not be compared."""
+        return bool(self.differences or self.weights) or any(not one.rounding for one in self.outputs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the comparison as one HTML page that needs no network, and return where."""
+        from erlangen.audit.comparison_page import save
+
+        return save(self, path)
 
     def __str__(self) -> str:
         if self.differences:
@@ -478,6 +492,7 @@ def _first_edge(
 ) -> Difference | None:
     """The first edge that only one side reads, in a row of a real query; all such edges are counted."""
     first: tuple[int, int, int, int, str] | None = None
+    bounds: tuple[Neighborhoods, Neighborhoods] | None = None
     count, heads_differ = 0, False
     for item, (mine, theirs) in enumerate(pairs):
         heads_differ = heads_differ or len(set(mine)) > 1 or len(set(theirs)) > 1
@@ -491,7 +506,8 @@ def _first_edge(
             if len(edges) and first is None:
                 i, j = edges[0].tolist()
                 first = item, head, i, j, sides[0] if bool(a.contains(i, j)) else sides[1]
+                bounds = a, b
     if first is None:
         return None
     item, head, i, j, reader = first
-    return Difference(module, sides, item, head if heads_differ else None, i, j, reader, count)
+    return Difference(module, sides, item, head if heads_differ else None, i, j, reader, count, bounds)

@@ -53,6 +53,10 @@ class Finding:
     """The output that reads it; None where there is only one."""
     also: tuple[str, ...] = ()
     """Other feedings under which the same is broken."""
+    documents: tuple[int, int] | None = None
+    """The documents of the query and of the key, where several are packed into one sequence."""
+    packing: str = "document"
+    """What such a part is called: a document, or the input that numbers the parts."""
     detail: str = ""
     """What else there is to say: how many edges, which module is to blame, a sentence for other kinds."""
 
@@ -73,18 +77,23 @@ class Finding:
     @property
     def edge(self) -> str:
         """The edge, in words."""
-        return f"{'extra' if self.extra else 'missing'} edge ({self.query}, {self.key})"
+        told = f"{'extra' if self.extra else 'missing'} edge ({self.query}, {self.key})"
+        return told if self.documents is None else f"{told}: {self.sentence}"
 
     @property
     def sentence(self) -> str:
         """What is wrong with the edge: "query 7 reads key 3"; for other kinds what there is to say."""
         if self.kind != "edge" or self.pair is None:
             return self.detail
-        whole = self.module == "the whole model"
-        first, second = f"{'output row' if whole else 'query'} {self.query}", f"position {self.key}"
-        if not whole:
-            return f"{first} {'reads' if self.extra else 'does not read'} key {self.key}"
-        return f"{first} {'depends' if self.extra else 'does not depend'} on {second}"
+        first, second = (
+            ["", ""] if self.documents is None else [f" ({self.packing} {part})" for part in self.documents]
+        )
+        if self.module == "the whole model":
+            verb = "depends" if self.extra else "does not depend"
+            return f"output row {self.query}{first} {verb} on position {self.key}{second}"
+        return (
+            f"query {self.query}{first} {'reads' if self.extra else 'does not read'} key {self.key}{second}"
+        )
 
     def __str__(self) -> str:
         where = "" if self.where == "given" else f" ({self.where})"
@@ -128,6 +137,7 @@ class Finding:
             "head": self.head,
             "query": self.query,
             "key": self.key,
+            "documents": None if self.documents is None else list(self.documents),
             "edge": None if self.query is None else "extra" if self.extra else "missing",
             "expected": self.expected or None,
             "measured": self.measured or None,

@@ -59,14 +59,6 @@ def save(report: Report, path: str | Path) -> Path:
 
 def render(report: Report) -> str:
     """The page as text. Every name that comes from the model is escaped."""
-    environment = Environment(
-        loader=PackageLoader("erlangen.audit"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["short"] = short
     groups = [_group(number, calls, report) for number, (calls, _) in enumerate(grouped(report.calls))]
     letters = {id(call): group for group in groups for call in group.calls}
     flows = [flow for flow in (report.flow, *report.other_flows) if flow is not None]
@@ -74,20 +66,37 @@ def render(report: Report) -> str:
     flows += [flow for flow in report.flows if flow.counterexample is not None and flow not in flows]
     elsewhere = _elsewhere(report, len(groups))
     measured = [*flows, *(flow for _, _, others in elsewhere for flow, _ in others)]
-    return environment.get_template("report.html").render(
-        report=report,
-        verdict_text=VERDICTS[report.verdict],
-        tone=TONES[report.verdict],
-        faults=merged(report.findings),
-        others=[text for text in report.contradictions if text not in map(str, report.findings)],
-        groups=groups,
-        strip=[(call, letters[id(call)]) for call in report.calls],
-        flows=[(flow, _flow_pictures(flow)) for flow in flows],
-        elsewhere=elsewhere,
-        wrong={trial.label: _wrong(report, trial.label) for trial in report.trials},
-        future=[flow.future_edges for flow in measured if flow.future_edges is not None],
-        notes=[text for text in report.all_warnings() if text not in report.contradictions],
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            verdict_text=VERDICTS[report.verdict],
+            tone=TONES[report.verdict],
+            faults=merged(report.findings),
+            others=[text for text in report.contradictions if text not in map(str, report.findings)],
+            groups=groups,
+            strip=[(call, letters[id(call)]) for call in report.calls],
+            flows=[(flow, _flow_pictures(flow)) for flow in flows],
+            elsewhere=elsewhere,
+            wrong={trial.label: _wrong(report, trial.label) for trial in report.trials},
+            future=[flow.future_edges for flow in measured if flow.future_edges is not None],
+            notes=[text for text in report.all_warnings() if text not in report.contradictions],
+        )
     )
+
+
+def environment() -> Environment:
+    """The templates of pages; whatever is put into them is escaped."""
+    found = Environment(
+        loader=PackageLoader("erlangen.audit"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["short"] = short
+    return found
 
 
 def short(value: Any) -> str:

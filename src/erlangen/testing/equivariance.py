@@ -33,6 +33,7 @@ def assert_equivariant(
     ...
     AssertionError: the layer is not equivariant to S5: error ... on the permutation [...]
     """
+    __tracebackhide__ = True
     if not isinstance(group, Group):
         lengths = [len(t) for t in (x if isinstance(x, (tuple, list)) else (x,))]
         if not all(isinstance(t, torch.Tensor) for t in (x if isinstance(x, (tuple, list)) else (x,))):

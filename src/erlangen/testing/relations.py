@@ -61,12 +61,8 @@ def assert_causal(model: nn.Module, inputs: Any, **options: Any) -> Report:
         if edges:
             first = edges[0]
             where = "" if first.where == "given" else f" ({first.where})"
-            if first.module == "the whole model":
-                verb = f"item {first.item}{where}: output row {first.query} depends on position {first.key}"
-            else:
-                verb = f"item {first.item}, head {first.head or 0}{where}: query {first.query} reads "
-                verb += f"key {first.key}"
-            verb = f"{first.name}, {verb}"
+            head = "" if first.module == "the whole model" else f", head {first.head or 0}"
+            verb = f"{first.name}, item {first.item}{head}{where}: {first.sentence}"
             raise failed(report, f"{report.model}: a position reads the future: {verb}")
     if report.verdict != "holds":
         raise failed(report, f"{report.model}: {VERDICTS[report.verdict]}")

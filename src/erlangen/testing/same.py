@@ -21,5 +21,13 @@ def assert_same_relation(model_a: nn.Module, model_b: nn.Module, inputs: Any) ->
     __tracebackhide__ = True
     result = compare(model_a, model_b, inputs)
     if not result.same:
-        raise AssertionError(str(result))
+        raise _failed(result)
     return result
+
+
+def _failed(result: Comparison) -> AssertionError:
+    """An assertion error that names the first difference in its first line, and carries the comparison."""
+    head, *rest = str(result).splitlines()
+    error = AssertionError("\n".join([f"{head}: {rest[0]}", *rest[1:]] if rest else [head]))
+    error.report = result  # type: ignore[attr-defined]
+    return error
