@@ -287,6 +287,10 @@ def test_a_ring_buffer_is_spoken_of_in_positions(fault):
         assert (one.query, one.key, one.reader, one.edges) == (3, 0, "prefill", 2)
         assert "row 4 reads 3 keys behind the cache and 4 at once" in str(result)
         assert "cannot be told" in str(result)
+        # The slot that is written next is left out: positions are named, not slots.
+        assert "by their key vectors row 3 reads positions 1, 2, 3 behind the cache and 0, 1, 2, 3" in str(
+            result
+        )
 
 
 def test_a_cache_that_keeps_the_first_keys_is_not_accused():
@@ -312,10 +316,13 @@ def test_a_cache_that_keeps_the_first_keys_is_not_accused():
     right = compare(Sinks(4), vectors(10), decode=sinks_step, prompt=1)
     assert right.same, str(right)
     assert "cannot be told from their order" in str(right)
+    assert "by their key vectors they are those read at once" in str(right)
     wrong = compare(Sinks(4, "slides"), vectors(10), decode=sinks_step, prompt=1)
     assert not wrong.same
     assert not wrong.outputs[0].rounding
     assert wrong.outputs[0].row == 4
+    said = "by their key vectors row 4 reads positions 1, 2, 3, 4 behind the cache and 0, 2, 3, 4 at once"
+    assert said in str(wrong)
 
 
 def test_slots_that_hold_no_position_are_not_read():

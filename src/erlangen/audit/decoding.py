@@ -18,6 +18,7 @@ from torch import nn
 from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.measure import Measured, Pass, observe
+from erlangen.audit.slots import by_vectors
 from erlangen.audit.state import RandomState, untouched
 from erlangen.audit.support import Support
 from erlangen.errors import DataError, ErlangenError, ParameterError
@@ -429,10 +430,23 @@ def _joined(
         return _measured(base, ordered), None
     known = _measured(base, np.where(dropped[:, None], wanted, ordered))
     kept = f"its cache has dropped keys by row {row}, and which positions the others hold cannot be told"
+    by = by_vectors(base, steps)
+    apart = None if by is None else np.argwhere((by != wanted).any(axis=-1) & counted)
+    told = ""
+    if by is not None and apart is not None and len(apart):
+        b, h, i = apart[0].tolist()
+        there, once = (", ".join(map(str, np.flatnonzero(one[b, h, i]))) or "none" for one in (by, wanted))
+        told = f"; by their key vectors row {i} reads positions {there} behind the cache and {once} at once"
     if many != few:
         keys = f"{many} key{'s' * (many != 1)}"
-        return known, _Problem(f"row {row} reads {keys} behind the cache and {few} at once; {kept}", True)
-    return known, _Problem(f"{kept} from their order; the relations of such rows were not compared")
+        return known, _Problem(
+            f"row {row} reads {keys} behind the cache and {few} at once; {kept} from their order{told}", True
+        )
+    if by is not None and not told:
+        return known, _Problem(f"{kept} from their order; by their key vectors they are those read at once")
+    return known, _Problem(
+        f"{kept} from their order{told or '; the relations of such rows were not compared'}", bool(told)
+    )
 
 
 def _measured(call: Measured, dense: np.ndarray) -> Measured:
