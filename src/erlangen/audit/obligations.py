@@ -33,7 +33,13 @@ class Obligation:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {"feeding": self.feeding, "what": self.what, "state": self.state, "reason": self.reason}
+        return {
+            "feeding": self.feeding,
+            "what": self.what,
+            "state": self.state,
+            "reason": self.reason,
+            "finding": None if self.finding is None else str(self.finding),
+        }
 
     def __str__(self) -> str:
         if self.state == OPEN:
