@@ -10,9 +10,9 @@ from rich.console import Console
 
 from erlangen.bias.hierarchy import ORDERS, hierarchy
 from erlangen.commands.table2 import draw, outcomes_of
-from erlangen.commands.table2.architectures import TABLE2
 from erlangen.models.sparse_transformer import fixed, strided
 from erlangen.models.vit import with_class_token
+from erlangen.paper.table2.architectures import TABLE2
 from erlangen.relations import (
     ALiBi,
     Bipartite,

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 import erlangen as er
 from erlangen.cli import app
 from erlangen.commands import table2
-from erlangen.commands.table2.architectures import BLOCKS, RING, TABLE2, N
-from erlangen.commands.table2.measured import CLAIMS, Architecture, Implementation, Outcome, measure
 from erlangen.errors import DataError, ParameterError
 from erlangen.models import BERT, ViT
+from erlangen.paper.table2.architectures import BLOCKS, RING, TABLE2, N
+from erlangen.paper.table2.measured import CLAIMS, Architecture, Implementation, Outcome, measure
 from erlangen.show.architecture import Layer, figure
 
 
@@ -190,7 +190,7 @@ def small_table(monkeypatch):
             ),
         ),
     )
-    monkeypatch.setattr("erlangen.commands.table2.architectures.TABLE2", rows)
+    monkeypatch.setattr("erlangen.paper.table2.architectures.TABLE2", rows)
 
 
 def test_json(small_table):

@@ -1,6 +1,5 @@
-"""Verdicts with evidence: what a relation assumes, certificates to re-check, the hierarchy, the theorems."""
+"""Verdicts with evidence: what a relation assumes, certificates to re-check, the hierarchy."""
 
-from erlangen.bias import theorems
 from erlangen.bias.certificates import Certificate
 from erlangen.bias.classify import Bias, FamilyGroup, classify
 from erlangen.bias.hierarchy import Hierarchy, hierarchy
@@ -15,6 +14,5 @@ __all__ = [
     "TernaryBias",
     "classify",
     "hierarchy",
-    "theorems",
     "verify",
 ]

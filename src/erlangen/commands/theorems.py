@@ -9,7 +9,7 @@ import typer
 from erlangen.commands.errors import reports_errors
 
 if TYPE_CHECKING:
-    from erlangen.bias.theorems import Finding
+    from erlangen.paper.theorems import Finding
 
 HELP = """Check every numbered statement of the paper: definitions, propositions, theorems, tables, code.
 
@@ -38,7 +38,7 @@ def theorems(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead.")] = False,
 ) -> None:
     """Run the checks and print what came of them."""
-    from erlangen.bias.theorems import run
+    from erlangen.paper.theorems import run
 
     findings = run(item)
     if as_json:

@@ -14,7 +14,7 @@ def chapter(console: Console, out: Path) -> None:
     import numpy as np
 
     from erlangen.bias import Certificate, classify, hierarchy, verify
-    from erlangen.bias.theorems import run
+    from erlangen.paper.theorems import run
     from erlangen.relations import Bipartite, Causal, Documents, FromMask, Window
     from erlangen.show.hierarchy import save
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Window
 
 N = 6
@@ -41,7 +41,7 @@ def code_2(trial: Trial) -> None:
 def code_3(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 
     made = layer("EncoderDecoderAttention")
     decoders, encoders = (torch.stack([rows(size, seed=s) for s in (4, 5)]) for size in (3, 5))
@@ -88,7 +88,7 @@ def code_4(trial: Trial) -> None:
 def code_5(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 
     made, x = layer("GraphAttention"), rows(N)
     mask = np.random.default_rng(3).random((N, N)) < 0.4
@@ -114,7 +114,7 @@ def code_5(trial: Trial) -> None:
 def _same_as_code(trial: Trial, kind: str, arguments: tuple[int, ...], kept: np.ndarray) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 
     made = layer(kind, *arguments)
     batch = torch.stack([rows(N, seed=s) for s in (4, 5)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import FromMask, Full, Offset, PerHead, Relation, Ring, Window
 from erlangen.symmetry import symmetry, translations
 
@@ -108,7 +108,7 @@ def _offset_sets(n: int) -> list[Relation]:
 def attention_that_is_convolution(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import layer, output, rows
+    from erlangen.paper.theorems.layers import layer, output, rows
 
     for n in (2, 3, 4):
         masks = _every_mask(n)
@@ -185,8 +185,8 @@ def one_head_is_no_convolution(trial: Trial) -> None:
 
     from erlangen.attention import attend
     from erlangen.attention.binding import clear_cache
-    from erlangen.bias.theorems.layers import layer, output, probe, rows
     from erlangen.nn import ConvolutionAttention
+    from erlangen.paper.theorems.layers import layer, output, probe, rows
     from erlangen.relations import Weighted
 
     clear_cache()
@@ -271,8 +271,8 @@ def convolution_and_translations(trial: Trial) -> None:
     from erlangen import equivariance
     from erlangen.attention import attend
     from erlangen.attention.binding import clear_cache
-    from erlangen.bias.theorems.layers import WIDTH, act, rows
     from erlangen.nn import ConvolutionAttention
+    from erlangen.paper.theorems.layers import WIDTH, act, rows
 
     clear_cache()
     for n in range(4, 9):

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 
 from erlangen.bias.laws import always
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
 from erlangen.symmetry.translations import translations
@@ -25,7 +25,7 @@ SHIFT = 2
 )
 def theorem_5(trial: Trial) -> None:
     from erlangen import equivariance
-    from erlangen.bias.theorems.layers import act, layer, output, rows
+    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     made, x = layer("SelfAttention"), rows(N)
     group = symmetry(Full(), N)
@@ -66,7 +66,7 @@ def theorem_6(trial: Trial) -> None:
     import torch
 
     from erlangen import equivariance
-    from erlangen.bias.theorems.layers import act, layer, output, rows
+    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     made, x = layer("MaskedAttention"), rows(N)
     h = output(made, x)
@@ -109,7 +109,7 @@ def theorem_7(trial: Trial) -> None:
     import torch
 
     from erlangen import equivariance
-    from erlangen.bias.theorems.layers import act, layer, output, rows
+    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     n, p = 9, 2
     made, x = layer("StridedAttention", p + 1), rows(n)
@@ -153,7 +153,7 @@ def _core(mask: np.ndarray, m: int) -> list[int]:
     printed=False,
 )
 def corollary_1(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, output, rows
+    from erlangen.paper.theorems.layers import layer, output, rows
 
     for n in range(1, 9):
         same = [p for p in range(n + 2) if Window(lookback=p).on(n) == Causal().on(n)]
@@ -181,7 +181,7 @@ def theorem_8(trial: Trial) -> None:
     from math import factorial
 
     from erlangen import equivariance
-    from erlangen.bias.theorems.layers import act, layer, output, rows
+    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     for m, n in ((1, 2), (3, 4), (3, 3)):
         group = symmetry(Bipartite(encoder=m, decoder=n))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from erlangen.commands.table2.measured import Architecture, Implementation
+from erlangen.paper.table2.measured import Architecture, Implementation
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from erlangen.errors import ParameterError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from erlangen.commands.table2.measured import Architecture, Outcome
+    from erlangen.paper.table2.measured import Architecture, Outcome
 
 HELP = """Audit the models of the paper's Table 2: which relations do their attention calls really read?
 
@@ -47,7 +47,7 @@ def table2(
     """Measure every row, print it, and draw it where asked."""
     from rich.console import Console
 
-    from erlangen.commands.table2.architectures import TABLE2
+    from erlangen.paper.table2.architectures import TABLE2
 
     if figures is not None and figures.exists() and not figures.is_dir():
         raise ParameterError(f"--figures takes a directory, and {figures} is a file")
@@ -68,7 +68,7 @@ def outcomes_of(architectures: tuple[Architecture, ...], console: Console) -> li
     """Measure every implementation of every row, with a progress bar."""
     from rich.progress import Progress
 
-    from erlangen.commands.table2.measured import Outcome, measure
+    from erlangen.paper.table2.measured import Outcome, measure
 
     outcomes = []
     with Progress(console=console, transient=True) as progress:

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-import erlangen.bias.theorems.equivariance as equivariance_items
-import erlangen.bias.theorems.ranking as ranking_items
 import erlangen.nn.graph_layer
 import erlangen.nn.paper
+import erlangen.paper.theorems.equivariance as equivariance_items
+import erlangen.paper.theorems.ranking as ranking_items
 from erlangen.attention import attend
 from erlangen.attention.binding import clear_cache
-from erlangen.bias.theorems import ITEMS, run
-from erlangen.bias.theorems.item import Item, Trial, statement
 from erlangen.errors import ParameterError
+from erlangen.paper.theorems import ITEMS, run
+from erlangen.paper.theorems.item import Item, Trial, statement
 from erlangen.relations import Bipartite, Causal, Full, Neighborhoods, Window
 from erlangen.symmetry import symmetry
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import erlangen.attention
-import erlangen.bias.theorems.convolution as items
 import erlangen.nn.convolution
 import erlangen.nn.paper
+import erlangen.paper.theorems.convolution as items
 from erlangen.attention import attend, kernels
 from erlangen.attention.binding import clear_cache
-from erlangen.bias.theorems import run
+from erlangen.paper.theorems import run
 from erlangen.relations import Full, Neighborhoods, Offset, Ring
 from erlangen.symmetry import symmetry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import (
     ALiBi,
     Causal,
@@ -30,7 +30,7 @@ def _outputs(relation: Relation | WeightedRelation, x: Any) -> Any:
     """What one layer with two heads gives, over this relation; its parameters are always the same."""
     import torch
 
-    from erlangen.bias.theorems.layers import layer
+    from erlangen.paper.theorems.layers import layer
 
     made = layer("Attention", 2, relation)
     with torch.no_grad():
@@ -57,7 +57,7 @@ def row_scaling(trial: Trial) -> None:
     from itertools import permutations
 
     from erlangen import equivariance
-    from erlangen.bias.theorems.layers import layer, rows
+    from erlangen.paper.theorems.layers import layer, rows
 
     random = np.random.default_rng(0)
     for n in (3, 4, 5):
@@ -163,7 +163,7 @@ def _row_plus_key(log_weights: list[list[Fraction | None]]) -> bool:
     printed=True,
 )
 def causal_alibi(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import rows
+    from erlangen.paper.theorems.layers import rows
 
     causal, both_ways = ALiBi(SLOPES), ALiBi(SLOPES, relation=Full())
     past, future = _symbolic(causal, past=True), _symbolic(both_ways, past=False)
@@ -208,7 +208,7 @@ def causal_alibi(trial: Trial) -> None:
 def t5_buckets(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import rows
+    from erlangen.paper.theorems.layers import rows
 
     random = np.random.default_rng(0)
     for buckets, bidirectional, support in ((8, True, Full()), (32, True, Full()), (8, False, Causal())):

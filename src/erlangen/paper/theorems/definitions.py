@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Causal, Documents, Full, Graph, Window
 
 N = 6
@@ -17,7 +17,7 @@ N = 6
     printed=True,
 )
 def definition_1(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, output, rows
+    from erlangen.paper.theorems.layers import layer, output, rows
 
     relation = Window(lookback=2) | Graph([(0, 3)])
     bound = relation.on(N)
@@ -39,7 +39,7 @@ def definition_1(trial: Trial) -> None:
     printed=False,
 )
 def definition_2(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, output, rows
+    from erlangen.paper.theorems.layers import layer, output, rows
 
     a, b = rows(2)
     x = rows(3)
@@ -57,7 +57,7 @@ def definition_2(trial: Trial) -> None:
     printed=False,
 )
 def definition_3(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import act, layer, output, rows
+    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     made, encoder, decoder = layer("EncoderDecoderAttention"), rows(4, seed=2), rows(4, seed=3)
     sigma, tau = [2, 0, 1, 3], [1, 3, 0, 2]
@@ -86,8 +86,8 @@ def definition_3(trial: Trial) -> None:
 def definition_4(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import rows
     from erlangen.nn import GraphLayer
+    from erlangen.paper.theorems.layers import rows
 
     x, relation = rows(N), Graph([(0, 1), (0, 4), (0, 2), (3, 0), (3, 3)])
     order = torch.tensor([5, 3, 0, 4, 1, 2])
@@ -133,7 +133,7 @@ def definition_5(trial: Trial) -> None:
     printed=True,
 )
 def definition_6(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 
     made, encoder, decoder = layer("EncoderDecoderAttention"), rows(5, seed=2), rows(3, seed=3)
     h, alpha = equation(made, decoder, np.ones((3, 5), bool), encoder)
@@ -181,7 +181,7 @@ def definition_8(trial: Trial) -> None:
 def definition_9(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import equation, layer, output, probe, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, probe, rows, weights
 
     made, x = layer("GraphAttention"), rows(N)
     for seed in range(4):
@@ -205,7 +205,7 @@ def definition_9(trial: Trial) -> None:
     printed=False,
 )
 def definition_10(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, output, rows, weights
+    from erlangen.paper.theorems.layers import layer, output, rows, weights
 
     relation = Graph([(0, 1), (0, 2), (1, 1), (3, 0), (3, 4), (3, 5), (4, 2)])
     made, x = layer("SparseAttention", relation), rows(N)
@@ -220,7 +220,7 @@ def definition_10(trial: Trial) -> None:
 
 def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.ndarray) -> None:
     """The layer reads exactly the expected pairs, and its values are those of the defining sums."""
-    from erlangen.bias.theorems.layers import equation, layer, output, probe, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, probe, rows, weights
 
     made, x = layer(kind, *arguments), rows(N)
     h, alpha = equation(made, x, expected)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import erlangen.attention
-import erlangen.bias.theorems.higher_order as items
 import erlangen.nn.triple_attention
+import erlangen.paper.theorems.higher_order as items
 from erlangen.attention import attend_triples
-from erlangen.bias.theorems import run
+from erlangen.paper.theorems import run
 from erlangen.relations import Full, Geometry, Lines, ProjectivePlane, Triangles, Triples
 from erlangen.symmetry import symmetry
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Causal, Full, Graph, Relation
 
 N = 6

@@ -7,7 +7,8 @@ Torch is imported by the checks when they run, not by this package.
 
 from __future__ import annotations
 
-from erlangen.bias.theorems import (
+from erlangen.errors import ParameterError
+from erlangen.paper.theorems import (
     code,
     convolution,
     definitions,
@@ -18,8 +19,7 @@ from erlangen.bias.theorems import (
     relational,
     weights,
 )
-from erlangen.bias.theorems.item import Finding, Item
-from erlangen.errors import ParameterError
+from erlangen.paper.theorems.item import Finding, Item
 
 __all__ = ["ITEMS", "Finding", "Item", "run"]
 

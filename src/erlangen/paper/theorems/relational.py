@@ -6,8 +6,8 @@ import numpy as np
 
 from erlangen.bias.classify import classify
 from erlangen.bias.properties import PROPERTIES
-from erlangen.bias.theorems.item import Trial, statement
 from erlangen.bias.verify import verify
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
 
 N = 6
@@ -28,7 +28,7 @@ def _all_masks(n: int) -> np.ndarray:
     printed=False,
 )
 def proposition_1(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, rows, weights
+    from erlangen.paper.theorems.layers import layer, rows, weights
 
     relations: list[Relation] = [Full(), Causal(), Window(lookback=2), Graph([(0, 1), (3, 2), (3, 5)])]
     for relation in relations:
@@ -56,8 +56,8 @@ def proposition_1(trial: Trial) -> None:
 def graph_layer(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import WIDTH, layer, output, rows, weights
     from erlangen.nn import GraphLayer
+    from erlangen.paper.theorems.layers import WIDTH, layer, output, rows, weights
 
     for relation in (Full(), Causal(), Window(lookback=2), Graph([(0, 1), (3, 2), (3, 5)])):
         made, x = layer("SparseAttention", relation), rows(N)
@@ -95,7 +95,7 @@ def graph_layer(trial: Trial) -> None:
 def lemma_1(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import equation, layer, output, rows, weights
+    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 
     n = 3
     masks = _all_masks(n)
@@ -130,7 +130,7 @@ def lemma_1(trial: Trial) -> None:
     printed=True,
 )
 def theorem_1(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, probe
+    from erlangen.paper.theorems.layers import layer, probe
 
     for n in SIZES:
         bias = classify(Full(), n)
@@ -150,7 +150,7 @@ def theorem_1(trial: Trial) -> None:
 def theorem_2(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import layer, output, probe, rows
+    from erlangen.paper.theorems.layers import layer, output, probe, rows
 
     for m, n in ((1, 1), (3, 4), (4, 2), (3, 3)):
         relation = Bipartite(encoder=m, decoder=n)
@@ -178,7 +178,7 @@ def theorem_2(trial: Trial) -> None:
     printed=True,
 )
 def theorem_3(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, probe
+    from erlangen.paper.theorems.layers import layer, probe
 
     laws = ("reflexive", "antisymmetric", "transitive", "total")
     everywhere = classify(Causal())
@@ -218,7 +218,7 @@ def theorem_3(trial: Trial) -> None:
     printed=False,
 )
 def theorem_4(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer, probe
+    from erlangen.paper.theorems.layers import layer, probe
 
     i, j = np.indices((N, N))
     for p in range(1, N):

@@ -9,7 +9,7 @@ import numpy as np
 from erlangen.bias.classify import classify
 from erlangen.bias.hierarchy import hierarchy
 from erlangen.bias.table1 import TABLE1
-from erlangen.bias.theorems.item import Trial, statement
+from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Full, Identity, Nearest, Window
 
 N = 6
@@ -70,7 +70,7 @@ def table_1(trial: Trial) -> None:
 def table_2(trial: Trial) -> None:
     import torch
 
-    from erlangen.bias.theorems.layers import WIDTH, layer, output, rows
+    from erlangen.paper.theorems.layers import WIDTH, layer, output, rows
 
     made, patches = layer("SelfAttention"), torch.nn.Conv2d(1, WIDTH, 4, stride=4).double()
     with torch.no_grad():

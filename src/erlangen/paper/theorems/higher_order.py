@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.bias.theorems.item import APART, Trial, statement
+from erlangen.paper.theorems.item import APART, Trial, statement
 from erlangen.relations import Fano, Full, Identity, Triples, Window, WindowSquared
 from erlangen.symmetry import symmetry
 
@@ -21,7 +21,7 @@ from erlangen.symmetry import symmetry
     printed=True,
 )
 def fano_plane(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer
+    from erlangen.paper.theorems.layers import layer
 
     plane, n = Fano(), 7
     every = np.array(list(permutations(range(n))))
@@ -50,7 +50,7 @@ def fano_plane(trial: Trial) -> None:
     printed=False,
 )
 def alternating_group(trial: Trial) -> None:
-    from erlangen.bias.theorems.layers import layer
+    from erlangen.paper.theorems.layers import layer
 
     n = 4
     every = np.array(list(permutations(range(n))))
@@ -88,7 +88,7 @@ def additive_logits(trial: Trial) -> None:
     import torch
 
     from erlangen.attention import attend, attend_triples
-    from erlangen.bias.theorems.layers import WIDTH
+    from erlangen.paper.theorems.layers import WIDTH
 
     n, window = 6, Window(lookback=2)
     generator = torch.Generator().manual_seed(3)
@@ -155,7 +155,7 @@ def _both_ways(made: Any, every: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """f(pi X) and pi f(X) for every permutation, as arrays (permutations, n, d)."""
     import torch
 
-    from erlangen.bias.theorems.layers import rows
+    from erlangen.paper.theorems.layers import rows
 
     x = rows(every.shape[1])
     inverse = torch.from_numpy(np.argsort(every, axis=1))

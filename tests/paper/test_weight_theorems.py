@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import erlangen.bias.theorems.weights as items
 import erlangen.nn.attention
+import erlangen.paper.theorems.weights as items
 import erlangen.symmetry.symmetries
 import erlangen.symmetry.weighted
 from erlangen.attention import attend
 from erlangen.attention.binding import clear_cache
-from erlangen.bias.theorems import run
+from erlangen.paper.theorems import run
 from erlangen.relations import ALiBi, RelativeBias, Weighted, WeightedRelation
 from erlangen.symmetry import symmetry
 
