@@ -320,16 +320,50 @@ def test_what_cannot_be_built_is_said():
         resolve(":build")
 
 
-def test_the_chapter_of_the_demo(tmp_path):
+def test_the_chapter_of_the_demo_says_what_table2_says(tmp_path):
+    """Both read one table of architectures; of T5 they once said different things."""
     pytest.importorskip("torch_geometric")
     from rich.console import Console
 
-    from erlangen.commands.chapters.audit import ROWS, chapter
+    from erlangen.commands.chapters.audit import chapter
+    from erlangen.paper.table2.rows import Rows
 
     console = Console(width=160, file=StringIO())
     chapter(console, tmp_path)
     told = console.file.getvalue()
-    verdicts = {row.name: re.search(rf"│ {row.name} .*│ (\S+) +│\n", told).group(1) for row in ROWS}
-    assert verdicts == {"GAT": "holds", "BERT": "holds", "GPT-2": "holds", "ViT": "violated", "T5": "holds"}
+    outcomes = Rows().outcomes()
+    models = [outcome.architecture.model for outcome in outcomes]
+    verdicts = {model: re.search(rf"│ {model} .*│ (\S+) +│\n", told).group(1) for model in models}
+    assert verdicts == {
+        "GAT": "yes", "BERT": "yes", "GPT": "yes", "Unlimiformer": "no", "ViT": "no", "T5": "no",
+    }  # fmt: skip
+    said = {True: "yes", False: "no", None: "open"}
+    assert verdicts == {outcome.architecture.model: said[outcome.agrees] for outcome in outcomes}
     assert "query 0 reads key 1" in told
-    assert len(list(tmp_path.glob("audit-*.html"))) == len(ROWS)
+    assert "2 of 6 attention calls are encoder-decoder" in told
+    assert len(list(tmp_path.glob("audit-*.html"))) == len(models)
+
+
+def test_the_chapter_of_the_demo_reads_the_table(tmp_path, monkeypatch):
+    """Another claim in the table is another verdict in the demo; what is not installed is said."""
+    from rich.console import Console
+
+    from erlangen.commands.chapters.audit import chapter
+    from erlangen.paper.table2 import architectures
+    from erlangen.paper.table2.measured import Architecture, Implementation
+
+    bert = next(row for row in architectures.TABLE2 if row.model == "BERT").implementations[-1:]
+    missing = (Implementation("nobody's", "a_library_nobody_has", bert[0].build),)
+    rows = (
+        Architecture("One", "masked", bert),
+        Architecture("Two", "self-attention", missing + bert),
+        Architecture("Three", "masked", missing),
+    )
+    monkeypatch.setattr(architectures, "TABLE2", rows)
+    console = Console(width=160, file=StringIO())
+    chapter(console, tmp_path)
+    told = console.file.getvalue()
+    found = {name: re.search(rf"│ {name} .*│ (\S+) +│\n", told).group(1) for name in ("One", "Two", "Three")}
+    assert found == {"One": "no", "Two": "yes", "Three": "open"}
+    assert "a_library_nobody_has is not installed" in told
+    assert {path.name for path in tmp_path.glob("*.html")} == {"audit-one.html", "audit-two.html"}

@@ -119,8 +119,12 @@ def test_theorems_as_json_and_as_text():
     [one] = json.loads(run("theorems", "--item", "Theorem 6", "--json").stdout)
     assert (one["item"], one["holds_as_printed"]) == ("Theorem 6", False)
     assert one["counterexample"]
+    assert (one["printed"]["verdict"], one["meant"]["verdict"]) == ("fails", "with correction")
+    assert one["counterexample"] == one["printed"]["why"]
     text = run("theorems", "--item", "theorem 3").stdout
     assert "1 of 1 verified" in text
+    assert "as printed holds   as meant holds   proof with correction" in text
+    assert "Of the paper: as printed 1 holds; as meant 1 holds; proof 1 with correction." in text
 
 
 def test_an_unknown_item_is_refused_with_the_list():

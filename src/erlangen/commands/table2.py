@@ -66,21 +66,20 @@ def table2(
 
 def outcomes_of(architectures: tuple[Architecture, ...], console: Console) -> list[Outcome]:
     """Measure every implementation of every row, with a progress bar."""
+    from itertools import count
+
     from rich.progress import Progress
 
-    from erlangen.paper.table2.measured import Outcome, measure
+    from erlangen.paper.table2.rows import Rows
 
-    outcomes = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("auditing", total=sum(len(row.implementations) for row in architectures))
-        for row in architectures:
-            measured = []
-            for one in row.implementations:
-                progress.update(task, description=f"auditing {one.name}")
-                measured.append(measure(one))
-                progress.advance(task)
-            outcomes.append(Outcome(row, tuple(measured)))
-    return outcomes
+        done = count()
+
+        def told(name: str) -> None:
+            progress.update(task, description=f"auditing {name}", completed=next(done))
+
+        return Rows(architectures, told).outcomes()
 
 
 def print_outcomes(outcomes: list[Outcome], console: Console) -> None:

@@ -46,9 +46,10 @@ def chapter(console: Console, out: Path) -> None:
     console.print(f"The hierarchy in three orders: {picture}", soft_wrap=True)
     for name in ("Theorem 3", "Theorem 6"):
         [finding] = run(name)
-        printed = "holds as printed" if finding.holds_as_printed else "does not hold as printed"
+        judged = f"as printed {finding.printed.verdict}, as meant {finding.meant.verdict}"
         console.print(
-            f"{finding.item} {printed}: {finding.corrected} [{finding.evidence}]",
+            f"{finding.item}: {judged}, its proof {finding.proof.verdict}. {finding.corrected} "
+            f"[{finding.evidence}]",
             markup=False,
             soft_wrap=True,
         )

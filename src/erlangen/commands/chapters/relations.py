@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from erlangen.paper.figures import FIGURES
 from erlangen.relations import (
-    Bipartite,
     Causal,
     Documents,
-    Full,
     Global,
     Graph,
     Grid,
@@ -24,15 +23,8 @@ from erlangen.show.summary import header
 if TYPE_CHECKING:
     from rich.console import Console
 
-PAPER: tuple[tuple[str, Relation, int | None], ...] = (
-    ("Figure 1. Self-attention: everybody reads everybody (Theorem 1)", Full(), 6),
-    (
-        "Figure 2. Encoder-decoder attention: a bipartite graph (Theorem 2)",
-        Bipartite(encoder=3, decoder=4),
-        None,
-    ),
-    ("Figure 3. Masked attention: a total order (Theorem 3)", Causal(), 6),
-    ("Figure 4. Strided attention: the 2 positions before and itself (Theorem 4)", Window(lookback=2), 8),
+PAPER: tuple[tuple[str, Relation, int | None], ...] = tuple(
+    (one.title, one.relation, one.n) for one in FIGURES
 )
 BEYOND: tuple[tuple[str, Relation, int | None], ...] = (
     (

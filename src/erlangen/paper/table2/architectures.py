@@ -107,11 +107,12 @@ def _t5() -> Built:
     return T5(T5.Config(VOCABULARY, layers=2, heads=4, width=32)).eval(), (_tokens(), _tokens(DECODER))
 
 
-def _unlimiformer() -> Built:
+def unlimiformer(k: int = 3) -> Built:
+    """An Unlimiformer whose decoder reads the k nearest states, and two texts for it."""
     from erlangen.models import Unlimiformer
 
     _seeded()
-    config = Unlimiformer.Config(VOCABULARY, chunk=N, context=DECODER, layers=2, heads=4, width=32, k=3)
+    config = Unlimiformer.Config(VOCABULARY, chunk=N, context=DECODER, layers=2, heads=4, width=32, k=k)
     instances = [(_tokens(seed=seed), _tokens(DECODER, seed=seed)) for seed in (0, 1)]
     return Unlimiformer(config).eval(), instances
 
@@ -127,7 +128,7 @@ TABLE2 = (
         (_transformers("OpenAIGPTModel", "openai-gpt"), _transformers("GPT2Model", "gpt2"),
          _own("GPT", _gpt)),
     ),
-    Architecture("Unlimiformer", "sparse", (_own("Unlimiformer", _unlimiformer),)),
+    Architecture("Unlimiformer", "sparse", (_own("Unlimiformer", unlimiformer),)),
     Architecture("ViT", "strided", (_transformers("ViTModel", "vit"), _own("ViT", _vit))),
     Architecture("T5", "encoder-decoder", (_transformers("T5Model", "t5"), _own("T5", _t5))),
 )  # fmt: skip

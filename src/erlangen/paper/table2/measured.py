@@ -18,6 +18,7 @@ from erlangen.relations import FromMask, Neighborhoods, Relation
 if TYPE_CHECKING:
     from torch import nn
 
+    from erlangen.audit.report import Report
     from erlangen.audit.verdict import CallVerdict
 
 CLAIMS = {
@@ -75,6 +76,8 @@ class Call:
     """What the relation depends on besides the sizes; None if nothing."""
     bounds: tuple[Neighborhoods, ...]
     """On each instance the relation of the first item and head, for the picture."""
+    by_head: tuple[Neighborhoods, ...]
+    """On the first instance the relation of every head of the first item."""
 
     @property
     def relation(self) -> str:
@@ -217,22 +220,31 @@ def _told(kind: str) -> str:
 
 def measure(implementation: Implementation) -> Measurement:
     """Audit one implementation; a library that is not installed is said, not guessed about."""
+    return examine(implementation, flow=False)[0]
+
+
+def examine(implementation: Implementation, *, flow: bool = True) -> tuple[Measurement, Report | None]:
+    """What `measure` says, and the report of the audit that it was read from; None where nothing was audited.
+
+    With `flow` the report also has what the outputs depend on.
+    """
     if find_spec(implementation.library) is None:
-        return Measurement(implementation.name, missing=f"{implementation.library} is not installed")
+        return Measurement(implementation.name, missing=f"{implementation.library} is not installed"), None
     from erlangen.audit.api import audit
 
     try:
         model, inputs = implementation.build()
     except DataError as error:
-        return Measurement(implementation.name, missing=str(error))
-    report = audit(model, inputs, variants=False, flow=False)
+        return Measurement(implementation.name, missing=str(error)), None
+    report = audit(model, inputs, variants=False, flow=flow)
     instances = [report.calls, *(trial.calls for trial in report.trials if trial.skipped is None)]
-    return Measurement(
+    found = Measurement(
         implementation.name,
         tuple(_call(calls, report.data_dependent) for calls in zip(*instances, strict=True)),
         tuple(f"{one.module}: {one.reason}" for one in report.coverage.unexplained),
         strides=_strides(model),
     )
+    return found, report
 
 
 def _call(calls: tuple[CallVerdict, ...], varying: dict[str, str]) -> Call:
@@ -250,6 +262,7 @@ def _call(calls: tuple[CallVerdict, ...], varying: dict[str, str]) -> Call:
         first.heads,
         varies,
         tuple(call.measured.kernel.items[0][0] for call in calls),
+        tuple(first.measured.kernel.items[0]),
     )
 
 

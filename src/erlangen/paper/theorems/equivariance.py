@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import permutations
+from math import factorial
 
 import numpy as np
 
-from erlangen.bias.laws import always
+from erlangen.bias.automorphisms import count_automorphisms
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
@@ -19,9 +20,12 @@ SHIFT = 2
 @statement(
     "Theorem 5",
     paper="self-attention is equivariant to permutations",
-    corrected="true for every permutation, without positions. The converse is false: exactly four relations "
-    "have the group S_n (empty, identity, full, full without loops); absolute positions break it",
-    printed=True,
+    corrected="true for every permutation, without positions. The converse is false: for n >= 2 exactly four "
+    "relations have the group S_n (empty, identity, full, full without loops; two for n = 1), and absolute "
+    "positions "
+    "break it",
+    printed="holds",
+    meant="holds",
 )
 def theorem_5(trial: Trial) -> None:
     from erlangen import equivariance
@@ -34,8 +38,19 @@ def theorem_5(trial: Trial) -> None:
     for seed in range(4):
         pi = np.random.default_rng(seed).permutation(N)
         trial.close("f(pi X) = pi f(X)", output(made, act(pi, x)), act(pi, output(made, x)))
-    for n in (3, 4):
+    trial.exact("two relations with S_1", _fully_symmetric(1) == 2, n=1)
+    for n in (2, 3, 4):
         trial.exact(f"four relations with S_{n}", _fully_symmetric(n) == 4, n=n)
+    trial.by_theorem(
+        "Full() has the group S_n", "all pairs stay all pairs",
+        lambda n: count_automorphisms(Full().on(n).dense()) == factorial(n),
+    )  # fmt: skip
+    trial.by_theorem(
+        "the others are three",
+        "S_n has two orbits on pairs for n >= 2, loops and the rest",
+        lambda n: _orbitals(n) == 2,
+        least=2,
+    )
     trial.exact("the identity has the same group", symmetry(Identity(), N).order == 720, n=N)
     positions, pi = rows(N, seed=7), np.roll(np.arange(N), 1)
     trial.apart(
@@ -43,6 +58,28 @@ def theorem_5(trial: Trial) -> None:
         output(made, act(pi, x) + positions),
         act(pi, output(made, x + positions)),
     )
+
+
+def _orbitals(n: int) -> int:
+    """How many classes of pairs the exchanges of two neighbours, which generate S_n, leave; a relation that
+    S_n keeps is a union of them.
+
+    >>> _orbitals(1), _orbitals(5)
+    (1, 2)
+    """
+    pairs = {(i, j) for i in range(n) for j in range(n)}
+    swap = [{k: k + 1, k + 1: k} for k in range(n - 1)]
+    count = 0
+    while pairs:
+        reached, waiting = set(), [next(iter(pairs))]
+        while waiting:
+            i, j = pair = waiting.pop()
+            if pair not in reached:
+                reached.add(pair)
+                waiting += [(exchange.get(i, i), exchange.get(j, j)) for exchange in swap]
+        pairs -= reached
+        count += 1
+    return count
 
 
 def _fully_symmetric(n: int) -> int:
@@ -58,9 +95,14 @@ def _fully_symmetric(n: int) -> int:
 @statement(
     "Theorem 6",
     paper="masked attention is equivariant to translations",
-    corrected="its finite group is trivial. What holds: the mask is Toeplitz; behind a disconnected prefix a "
-    "sequence is represented as before; f(X)[:k] = f(X[:k])",
-    printed=False,
+    corrected="its finite group is trivial for n >= 2. What holds: the mask is Toeplitz; behind a "
+    "disconnected prefix "
+    "a sequence is represented as before; f(X)[:k] = f(X[:k]). The proof shows that a translation keeps the "
+    "order of "
+    "the pairs it moves; equivariance needs N_(i+m) = N_i + m, which no row has",
+    printed="fails",
+    meant="with correction",
+    proof="fails",
 )
 def theorem_6(trial: Trial) -> None:
     import torch
@@ -73,7 +115,17 @@ def theorem_6(trial: Trial) -> None:
     for n in range(2, 9):
         trial.exact("the group is trivial", symmetry(Causal(), n).order == 1, n=n)
         trial.exact("Toeplitz", translations(Causal(), n).toeplitz, n=n)
-    trial.exact("Toeplitz for every n", "toeplitz" in always(Causal()))
+    trial.by_theorem(
+        "the group is trivial",
+        "an automorphism keeps the number of keys, i + 1",
+        lambda n: count_automorphisms(Causal().on(n).dense()) == 1,
+    )
+    trial.by_theorem("Toeplitz", "j <= i iff j + 1 <= i + 1", lambda n: _toeplitz(Causal().on(n).dense()))
+    trial.by_theorem(
+        "no row follows a shift",
+        "N_(i+m) starts at 0, N_i + m at m",
+        lambda n: not any(_core(Causal().on(n).dense(), m) for m in range(1, n)),
+    )
     trial.measured(
         "nothing but the identity is kept", equivariance.check(made, symmetry(Causal(), N), x).holds
     )
@@ -95,6 +147,25 @@ def theorem_6(trial: Trial) -> None:
         f"{SHIFT} zero vectors; the only automorphism is the identity",
         gap > 1e-4 and zero > 1e-4 and symmetry(Causal(), N).order == 1,
     )
+    moved = output(made, torch.cat([prefix, x[: N - SHIFT]]))[SHIFT:]
+    follows = int(((moved - h[: N - SHIFT]).abs().amax(1) < 1e-9).sum())
+    trial.not_meant(
+        f"on a finite sequence {follows} of {N - SHIFT} rows follow the shift by {SHIFT}: each reads what "
+        "was shifted in",
+        follows == 0,
+    )
+    mask = Causal().on(N).dense()
+    trial.step("a translation keeps the order: j <= i gives j + m <= i + m", _toeplitz(mask))
+    trial.slip(
+        f"that does not make f equivariant: it needs N_(i+m) = N_i + m, and {len(_core(mask, 1))} of "
+        f"{N - 1} rows have "
+        "it for m = 1",
+        not _core(mask, 1) and N > 1,
+    )
+    left = sorted(set((np.arange(N) + SHIFT).tolist()) - set(range(N)))
+    trial.slip(
+        f"i + {SHIFT} is no permutation of {N} positions: it goes to {left}, outside of them", bool(left)
+    )
 
 
 @statement(
@@ -102,8 +173,12 @@ def theorem_6(trial: Trial) -> None:
     paper="strided attention is equivariant to translations",
     corrected="its finite group is trivial for p >= 1 (S_n for p = 0). Exactly the rows "
     "Core(m) = {p, ..., n-1-m} follow the shift by m; for masked attention Core(m) is empty. On the integers "
-    "the group is Z",
-    printed=False,
+    "the group is Z. The proof's total order is kept by a translation, but the relation is not the order, "
+    "and its "
+    "first p rows do not follow",
+    printed="fails",
+    meant="with correction",
+    proof="fails",
 )
 def theorem_7(trial: Trial) -> None:
     import torch
@@ -130,13 +205,56 @@ def theorem_7(trial: Trial) -> None:
         )
         trial.exact(f"masked: Core({m}) is empty", _core(Causal().on(n).dense(), m) == [], n=n)
     for relation in (Causal(), Window(lookback=p)):
-        trial.exact("on the integers: Z", translations(relation, n).integers == "Z")
+        trial.exact("on the integers: Z", translations(relation, n).integers == "Z", n=n)
+    trial.by_theorem(
+        "trivial for every p from 1 to n - 1",
+        "an automorphism keeps the one topological order",
+        _rigid_windows,
+    )
+    trial.by_theorem(
+        "Core(m) for every p and m",
+        "N_i = {i-p, ..., i} iff i >= p",
+        lambda n: all(
+            _core(Window(lookback=q).on(n).dense(), m) == list(range(q, n - m))
+            for q in range(n)
+            for m in range(1, n)
+        ),
+    )
     shift = np.roll(np.arange(n), -1)
     gap = trial.apart("the cyclic shift", output(made, act(shift, x)), act(shift, h))
     trial.refuted(
         f"n = {n}, p = {p}: the shift by one is off by {gap:.2g}; rows 0 to {p - 1} do not follow it",
         gap > 1e-4,
     )
+    mask = Window(lookback=p).on(n).dense()
+    core = _core(mask, 1)
+    trial.not_meant(
+        f"on a finite sequence {n - 1 - len(core)} of {n - 1} rows do not follow the shift by 1: the first "
+        f"{p}",
+        core == list(range(p, n - 1)),
+    )
+    trial.step("not transitive", ((mask.astype(int) @ mask > 0) & ~mask).any())
+    trial.step("a DAG with one topological order", mask.diagonal(-1).all() and not np.triu(mask, 1).any())
+    trial.slip(
+        f"a translation keeps that total order, but the relations are not the order: N_1 = {{0, 1}} moved "
+        "by 1 is "
+        f"{{1, 2}}, and N_2 = {{{', '.join(map(str, np.flatnonzero(mask[2])))}}}",
+        1 not in core,
+    )
+    trial.slip(
+        "for p = 0 there are no edges between positions, so every order is topological",
+        not (Window(lookback=0).on(n).dense() & ~np.eye(n, dtype=bool)).any(),
+    )
+
+
+def _rigid_windows(n: int) -> bool:
+    """Every W_p on n positions with p >= 1 has the identity alone as automorphism, by exhaustive search."""
+    return all(count_automorphisms(Window(lookback=p).on(n).dense()) == 1 for p in range(1, n))
+
+
+def _toeplitz(mask: np.ndarray) -> bool:
+    """R[i + 1, j + 1] = R[i, j] wherever both are positions."""
+    return np.array_equal(mask[1:, 1:], mask[:-1, :-1])
 
 
 def _core(mask: np.ndarray, m: int) -> list[int]:
@@ -148,16 +266,24 @@ def _core(mask: np.ndarray, m: int) -> list[int]:
 
 @statement(
     "Corollary 1",
-    paper="the biases of strided attention include those of masked attention, with t = n",
-    corrected="as families: W_p is the order <= on [n] iff p >= n - 1. With t = n as printed one row is left",
-    printed=False,
+    paper="the biases of strided attention include those of masked attention",
+    corrected="as families: W_p is the order <= on [n] iff p >= n - 1, so p follows the length; no one p "
+    "does for "
+    "every n. The proof's choice t = n leaves one row: meant is t = 0",
+    printed="holds",
+    meant="holds",
+    proof="with correction",
 )
 def corollary_1(trial: Trial) -> None:
     from erlangen.paper.theorems.layers import layer, output, rows
 
-    for n in range(1, 9):
-        same = [p for p in range(n + 2) if Window(lookback=p).on(n) == Causal().on(n)]
-        trial.exact("equal iff p >= n - 1", same == list(range(n - 1, n + 2)), n=n)
+    trial.by_theorem(
+        "equal iff p >= n - 1",
+        "i - j <= p for all j <= i < n iff n - 1 <= p",
+        lambda n: (
+            [p for p in range(n + 2) if Window(lookback=p).on(n) == Causal().on(n)] == [n - 1, n, n + 1]
+        ),
+    )
     x = rows(N)
     trial.close("as layers", output(layer("StridedAttention", N), x), output(layer("MaskedAttention"), x))
     trial.apart(
@@ -167,19 +293,24 @@ def corollary_1(trial: Trial) -> None:
     )
     i, j = np.indices((N, N)) + 1  # the paper counts from 1
     left = ((j >= N) & (j <= i)).any(1)
-    trial.refuted(f"t = n = {N} leaves {int(left.sum())} of {N} rows with a key", int(left.sum()) == 1)
+    trial.step(
+        "considering all previous elements is masked attention: j <= i and t = 0",
+        np.array_equal((j >= 0) & (j <= i), Causal().on(N).dense()),
+    )
+    trial.slip(f"t = n = {N} leaves {int(left.sum())} of {N} rows with a key", int(left.sum()) == 1)
 
 
 @statement(
     "Theorem 8",
-    paper="encoder-decoder attention is equivariant to the permutations that keep the partition into blocks",
-    corrected="to those that keep each block: S_m x S_n. Swapping the blocks keeps the partition, and is no "
-    "symmetry",
-    printed=False,
+    paper="encoder-decoder attention is equivariant to block permutations",
+    corrected="to those that keep each block: S_m x S_n. Read as the permutations that keep the equivalence "
+    "~, as the "
+    "proof defines them, it fails for m = n: exchanging the blocks keeps ~, and is no symmetry",
+    printed="with correction",
+    meant="holds",
+    proof="with correction",
 )
 def theorem_8(trial: Trial) -> None:
-    from math import factorial
-
     from erlangen import equivariance
     from erlangen.paper.theorems.layers import act, layer, output, rows
 
@@ -198,9 +329,33 @@ def theorem_8(trial: Trial) -> None:
     swap = [3, 4, 5, 0, 1, 2]
     joint, x = layer("SparseAttention", Bipartite(3, 3)), rows(6)
     gap = trial.apart("the swap", output(joint, act(swap, x)), act(swap, output(joint, x)))
+    block = np.array(swap) // 3
+    keeps = all((block[a] == block[b]) == (a // 3 == b // 3) for a in range(6) for b in range(6))
     trial.refuted(
-        f"m = n = 3: exchanging X and Y keeps the partition, yet is off by {gap:.2g}",
-        gap > 1e-4 and not symmetry(Bipartite(3, 3)).contains(swap),
+        "two readings of a block permutation: if it keeps each block, the layer is equivariant to it; if it "
+        "keeps the "
+        f"partition, exchanging X and Y at m = n = 3 is one, and is off by {gap:.2g}",
+        gap > 1e-4 and keeps and not symmetry(Bipartite(3, 3)).contains(swap),
+    )
+    trial.by_theorem(
+        "m! n! automorphisms for all m + n = N",
+        "every decoder row reads X, so exactly S_m x S_n keeps Y x X",
+        lambda size: all(
+            count_automorphisms(Bipartite(m, size - m).on(size).dense()) == factorial(m) * factorial(size - m)
+            for m in range(1, size)
+        ),
+        least=2,
+    )
+    inside = [1, 2, 0, 5, 3, 4]
+    trial.step("X and Y stay disjoint", sorted(np.array(inside) // 3) == [0, 0, 0, 1, 1, 1])
+    trial.step(
+        "a permutation inside X and inside Y is an automorphism", symmetry(Bipartite(3, 3)).contains(inside)
+    )
+    trial.slip(
+        "from x_i ~ x_j and sigma(x_i) ~ sigma(x_j) it does not follow that sigma(x_i) is in X: the "
+        "exchange of X and Y "
+        "sends both into Y",
+        keeps and (block[:3] == 1).all(),
     )
 
 

@@ -18,7 +18,9 @@ from erlangen.symmetry import symmetry
     corrected="true. Every two points lie on a line, so the pairwise shadow of the Fano plane is full "
     "without loops, with 5,040 symmetries; attention over its collinear triples keeps exactly the 168 that "
     "send lines to lines",
-    printed=True,
+    printed="holds",
+    meant="holds",
+    beyond=True,
 )
 def fano_plane(trial: Trial) -> None:
     from erlangen.paper.theorems.layers import layer
@@ -47,7 +49,9 @@ def fano_plane(trial: Trial) -> None:
     paper="beyond the paper: every group of permutations of positions is the symmetry of some relation",
     corrected="false for pairwise relations: of all 65,536 on 4 positions none has the group A4, for what A4 "
     "keeps S4 keeps too. A ternary relation has it: the 12 triples that A4 makes of (0, 1, 2)",
-    printed=False,
+    printed="fails",
+    meant="with correction",
+    beyond=True,
 )
 def alternating_group(trial: Trial) -> None:
     from erlangen.paper.theorems.layers import layer
@@ -70,7 +74,7 @@ def alternating_group(trial: Trial) -> None:
     trial.close("the layer keeps A4", before[even], after[even])
     gaps = np.abs(before - after).max((1, 2))[~even]
     trial.measured("and breaks every odd permutation", gaps.size == 12 and gaps.min() > APART)
-    trial.refuted(
+    trial.gap(
         f"A4 on 4 positions: {realised} of {len(masks):,} pairwise relations have exactly this group",
         realised == 0 and len(masks) == 65536,
     )
@@ -82,7 +86,9 @@ def alternating_group(trial: Trial) -> None:
     corrected="over N_i x N_i it collapses: the softmax of a sum is a product, so the layer is the "
     "elementwise product of two ordinary attentions. Trilinear logits do not collapse, and triples that are "
     "no product do not with any logits",
-    printed=False,
+    printed="fails",
+    meant="with correction",
+    beyond=True,
 )
 def additive_logits(trial: Trial) -> None:
     import torch
@@ -115,7 +121,7 @@ def additive_logits(trial: Trial) -> None:
         np.linalg.matrix_rank(plane[0, 0, 0].view(7, 7).numpy(), tol=1e-9) == 6,
     )
     gap = float((added - first * second).abs().max())
-    trial.refuted(
+    trial.gap(
         f"n = {n}, pairs within a window: the layer differs from a product of two attentions by {gap:.0e}",
         gap < 1e-9,
     )

@@ -51,7 +51,9 @@ def _rational_log_weights(weighted: WeightedRelation, n: int) -> list[list[list[
     paper=_OPEN,
     corrected="weights W and diag(c) W give the same layer, for every c > 0, so the symmetry of a weighted "
     "layer is the group of the row-normalised W, which may be larger than that of W. Scaling columns is none",
-    printed=True,
+    printed="holds",
+    meant="holds",
+    beyond=True,
 )
 def row_scaling(trial: Trial) -> None:
     from itertools import permutations
@@ -160,15 +162,17 @@ def _row_plus_key(log_weights: list[list[Fraction | None]]) -> bool:
     corrected="on j <= i the bias -m|i - j| is m j - m i, and -m i is a gauge: it is the layer with weights "
     "e^{m j}, which the key alone decides. With |i - j| over all pairs it is not so: no bias of the key (and "
     "the row) gives that layer",
-    printed=True,
+    printed="holds",
+    meant="holds",
+    beyond=True,
 )
 def causal_alibi(trial: Trial) -> None:
     from erlangen.paper.theorems.layers import rows
 
     causal, both_ways = ALiBi(SLOPES), ALiBi(SLOPES, relation=Full())
     past, future = _symbolic(causal, past=True), _symbolic(both_ways, past=False)
-    trial.exact("where j <= i, b = m (j - i)", all((form.i, form.j) == (-1, 1) for form in past))
-    trial.exact("where j > i, b = m (i - j)", all((form.i, form.j) == (1, -1) for form in future))
+    trial.symbolic("where j <= i, b = m (j - i)", all((form.i, form.j) == (-1, 1) for form in past))
+    trial.symbolic("where j > i, b = m (i - j)", all((form.i, form.j) == (1, -1) for form in future))
     for n in range(2, 9):
         for head, slope in zip(_rational_log_weights(causal, n), SLOPES, strict=True):
             constant = all(
@@ -203,7 +207,9 @@ def causal_alibi(trial: Trial) -> None:
     paper=_OPEN,
     corrected="the bias depends on j - i alone, so behind a disconnected prefix a sequence is represented as "
     "before, wherever it stands. The finite group is trivial all the same, unless the table is even",
-    printed=True,
+    printed="holds",
+    meant="holds",
+    beyond=True,
 )
 def t5_buckets(trial: Trial) -> None:
     import torch
