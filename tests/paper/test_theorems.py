@@ -17,7 +17,7 @@ from erlangen.errors import ParameterError
 from erlangen.paper.table2.architectures import TABLE2
 from erlangen.paper.theorems import ITEMS, run
 from erlangen.paper.theorems.item import Item, Trial, statement
-from erlangen.relations import Full
+from erlangen.relations import Bipartite, Causal, Full, Neighborhoods, Window
 from erlangen.symmetry import symmetry
 from paper_breakers import ATTEND, BOUND, broken_attend
 
@@ -181,6 +181,31 @@ def test_a_broken_relation_fails_the_matching_items(monkeypatch, name):
     kind, bind, expected = BOUND[name]
     monkeypatch.setattr(kind, "_bind", bind)
     assert fails(expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "names"),
+    [
+        (Full, 9, {"Theorem 1", "Theorem 5"}),
+        (Causal, 9, {"Theorem 3", "Theorem 6", "Corollary 1"}),
+        (Window, 7, {"Theorem 4", "Theorem 7", "Corollary 1"}),
+        (Bipartite, 8, {"Theorem 8"}),
+    ],
+)
+def test_a_relation_that_is_wrong_at_one_size_alone_fails_what_holds_at_every_size(
+    monkeypatch, kind, size, names
+):
+    """The check of a theorem is exhaustive: one edge too few at one n is found, by each theorem on it."""
+    right = kind._bind
+
+    def wrong(self, site):
+        bound = right(self, site)
+        if bound.keys != size or not bound.num_edges:
+            return bound
+        return Neighborhoods.from_edges(bound.queries, bound.keys, bound.edges()[:-1])
+
+    monkeypatch.setattr(kind, "_bind", wrong)
+    assert fails(names) == names
 
 
 def test_a_wrong_symmetry_fails_the_theorems_on_equivariance(monkeypatch):
