@@ -13,7 +13,7 @@ from torch import nn
 
 from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
-from erlangen.audit.examine import Examination, Examiner
+from erlangen.audit.examine import OUT_OF_TIME, Examination, Examiner, inherit
 from erlangen.audit.expect import Expectation, check_expectation
 from erlangen.audit.feedings import FEEDINGS, Feeding, Given
 from erlangen.audit.feedings.padded import unpadded
@@ -27,6 +27,7 @@ from erlangen.audit.outputs import floating, output_tensors
 from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
 from erlangen.audit.shapes import shapes
+from erlangen.audit.short import Short, corresponds, shortened
 from erlangen.audit.state import same_bits, untouched
 from erlangen.audit.streams import name_sources
 from erlangen.audit.witnesses.flow import measure
@@ -35,6 +36,10 @@ from erlangen.errors import DataError, ErlangenError, ParameterError
 
 GIVEN_SHARE = 0.4
 """The part of the budget that the given inputs may take; what is left is shared by the other feedings."""
+NEEDED = 8
+"""A feeding is tried if there is time for so many runs at least."""
+FULL_RUNS = 24
+"""So many runs at full length are kept time for, where other feedings are short."""
 
 
 def audit(
@@ -154,17 +159,21 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     examiner.tell("declared and kernel witnesses")
     runner = Runner(model, first, Reading([]), examiner.snapshot)
     before = _first_run(model, runner)
-    reading = measured(model, first, read(model, first), runner.on)
+    small = shortened(runner, examiner.budget) if examiner.positions is None else None
+    reading = _read(runner, small)
     maker = Given(model, first, reading, lambda inputs: _takes(runner, inputs))
     feeding = Feeding("given", first, reading, alike=unpadded(maker))
     base = examiner.observed(feeding)
-    after = runner.base()
+    after = runner.again()
+    examiner.first = runner
     contradictions = [] if _same(before, after) else ["two runs of the model on the same inputs differ"]
     warnings = [] if _same(before, base.output) else [_other_path(model, before, base.output)]
     warnings += reading.notes
-    examiner.fixed = _fixed_axes(maker, runner, before)
-    data_dependent = _sources(examiner, feeding, base)
-    _leave_out_structure(reading, data_dependent)
+    examiner.fixed = _fixed_axes(maker, runner, before, small)
+    brief = None if small is None else examiner.observed(Feeding("short", small.given.inputs, small.reading))
+    data_dependent = _sources(examiner, feeding, base, small, brief)
+    for one in (reading,) if small is None else (small.reading, reading):
+        _leave_out_structure(one, data_dependent)
     examiner.base = base.calls
     if examiner.positions is not None:
         _check_positions(examiner.positions, reading)
@@ -174,21 +183,34 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         _fast_path(examiner, feeding, main)
 
     others = [Feeding(one.label, one, reading.of(model, one), thorough=True) for one in given[1:]]
+    own = len(others)
     for name in chosen:
         try:
-            others += FEEDINGS[name](maker)
+            if small is None or name == "longer":
+                others += FEEDINGS[name](maker)
+            else:
+                others += [small.named(one) for one in FEEDINGS[name](small.given)]
         except Exception as error:  # a feeding that cannot be made is not tried, and said
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             warnings.append(f"{name}: not tried: {reason}")
+    shorts = len(others) if small is not None else own
+    if small is not None and "training" in chosen:
+        others += FEEDINGS["training"](maker)
     trials: list[Examination] = []
     for number, other in enumerate(others):
         examiner.tell(f"{other.label}")
         late = 0.2 if other.label.startswith("longer") else 0.0
-        if examiner.budget.left <= late * examiner.budget.seconds:
-            trials.append(Examination(other.label, skipped="no time left within the budget"))
+        brief_one = small is not None and own <= number < shorts
+        each = runner.seconds if small is None else small.runner.seconds if brief_one else runner.seconds
+        # A trial observes the model once and runs it twice before anything is changed.
+        if examiner.budget.left <= max(late * examiner.budget.seconds, NEEDED * each * (small is not None)):
+            trials.append(Examination(other.label, skipped=OUT_OF_TIME))
             continue
-        trial = examiner.examine(other, 1 / (len(others) - number))
-        against_given(model, trial, other.inputs, base)
+        share = 1 / (len(others) - number)
+        if brief_one:  # what needs full length comes last and needs the most
+            share *= max(0.3, 1 - FULL_RUNS * runner.seconds / examiner.budget.left)
+        trial = examiner.examine(other, share)
+        against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
         trials.append(trial)
         data_dependent |= trial.varying
 
@@ -230,19 +252,39 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     )
 
 
-def _fixed_axes(given: Given, runner: Runner, output: Any) -> dict[str, frozenset[int]]:
+def _read(runner: Runner, small: Short | None) -> Reading:
+    """What each input is, measured on the inputs or on a short beginning of them."""
+    model, inputs = runner.model, runner.inputs
+    if small is not None:
+        return replace(small.reading.of(model, inputs), notes=small.reading.notes)
+
+    def run(other: Inputs, within: Any = None) -> Any:
+        return runner.base() if other is inputs and within is None else runner.on(other, within)
+
+    return measured(model, inputs, read(model, inputs), run)
+
+
+def _fixed_axes(
+    given: Given, runner: Runner, output: Any, small: Short | None = None
+) -> dict[str, frozenset[int]]:
     """Axes of outputs that keep their size when the inputs are shorter."""
+    if small is not None:
+        return _equal_axes(output, small.runner.base())
     for feeding in FEEDINGS["shorter"](given):
         try:
-            other = dict(floating(runner.on(feeding.inputs)))
+            return _equal_axes(output, runner.on(feeding.inputs))
         except Exception:
             return {}  # one length only: axes are told by their size
-        return {
-            name: frozenset(a for a in range(tensor.dim()) if tensor.shape[a] == other[name].shape[a])
-            for name, tensor in floating(output)
-            if name in other and other[name].dim() == tensor.dim()
-        }
     return {}
+
+
+def _equal_axes(output: Any, shorter: Any) -> dict[str, frozenset[int]]:
+    other = dict(floating(shorter))
+    return {
+        name: frozenset(a for a in range(tensor.dim()) if tensor.shape[a] == other[name].shape[a])
+        for name, tensor in floating(output)
+        if name in other and other[name].dim() == tensor.dim()
+    }
 
 
 def _first_run(model: nn.Module, runner: Runner) -> Any:
@@ -269,8 +311,16 @@ def _takes(runner: Runner, inputs: Inputs) -> bool:
     return True
 
 
-def _sources(examiner: Examiner, feeding: Feeding, base: Pass) -> dict[str, str]:
+def _sources(
+    examiner: Examiner, feeding: Feeding, base: Pass, small: Short | None = None, brief: Pass | None = None
+) -> dict[str, str]:
     """Find which inputs each call reads; what comes back are relations that vary with the content."""
+    if small is not None and brief is not None:
+        lengths = [max(one.length for one in r.sequences) for r in (feeding.reading, small.reading)]
+        if corresponds(base, brief, (lengths[0], lengths[1])):
+            varying = _sources(examiner, Feeding("short", small.given.inputs, small.reading), brief)
+            inherit(base.calls, brief.calls)
+            return varying
     contents = [*feeding.reading.contents, *feeding.reading.labels]  # labels may be a decoder's input
     changed: dict[str, Pass] = {}
     spots: dict[str, list[tuple[int, Pass]]] = {}
@@ -482,6 +532,7 @@ def _tried(
         if tokens
         else None,
         "sampled": {label: list(pair) for label, pair in sampled.items()},
+        "groups": {trial.label: trial.groups for _, trial in done if trial.groups},
     }
 
 

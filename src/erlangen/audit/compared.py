@@ -28,7 +28,7 @@ def against_given(model: nn.Module, result: Examination, inputs: Inputs, base: P
     unlike = None
     for now, call in pairs:
         if _sizes(now) == _sizes(call) and now.kernel != call.kernel:
-            if result.label in SAME_RELATIONS:
+            if result.label.partition(" (")[0] in SAME_RELATIONS:
                 result.contradictions.append(_mode_difference(result.label, now, call))
             elif not result.label.startswith("padded"):
                 unlike = _unlike(model, base.inputs, inputs) if unlike is None else unlike
@@ -36,7 +36,7 @@ def against_given(model: nn.Module, result: Examination, inputs: Inputs, base: P
                 result.varying[now.module] = (
                     f"on {'the content of ' * (result.label == 'other content')}{what}"
                 )
-        elif result.label == "shorter" and not _same_family(call, now):
+        elif result.label.partition(" (")[0] == "shorter" and not _same_family(call, now):
             kernel = next(
                 (one.kernel_text for one in result.calls if one.measured is now), "another relation"
             )

@@ -19,7 +19,7 @@ from erlangen.audit.feedings.feeding import Alike, Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
 from erlangen.audit.flows import judge_flow, role_of
-from erlangen.audit.groups import forbidden_by_groups
+from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.measure import Known, Measured, Pass, observe
@@ -27,8 +27,8 @@ from erlangen.audit.obligations import Ledger
 from erlangen.audit.outputs import Place, places
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
-from erlangen.audit.witnesses.flow import Flow, measure
-from erlangen.audit.witnesses.runs import Budget, Runner
+from erlangen.audit.witnesses.flow import LEAST, Flow, measure
+from erlangen.audit.witnesses.runs import Budget, Runner, now
 from erlangen.errors import DataError, ErlangenError
 from erlangen.relations import Neighborhoods
 
@@ -41,8 +41,10 @@ order."""
 SMALL = 0.1
 """Activations are shrunk by this much where a saturated softmax may hide edges: scores shrink by its
 square."""
-LEAST = 4
-"""No flow is measured at fewer positions than this, whatever the budget."""
+OUT_OF_TIME = "no time left within the budget"
+"""Why a feeding was not tried."""
+TELLING = 0.1
+"""Progress also says how much time is left once this part of the budget is spent."""
 
 
 @dataclass(eq=False)
@@ -63,6 +65,8 @@ class Examination:
     seen: Pass | None = None
     sampled: tuple[int, int] | None = None
     """(positions changed, positions there are), where not all were."""
+    groups: int = 0
+    """How many groups of positions were changed at once, in place of those that were not changed alone."""
 
 
 @dataclass(eq=False)
@@ -76,7 +80,7 @@ class Examiner:
     budget: Budget
     flow: bool
     positions: list[int] | None
-    tell: Progress
+    progress: Progress
     known: Known = field(default_factory=dict)
     base: list[Measured] = field(default_factory=list)
     """The calls on the given inputs, whose sources are known."""
@@ -84,6 +88,13 @@ class Examiner:
     """Axes of outputs that do not follow the length of the input."""
     places: dict[str, Place] = field(default_factory=dict)
     """Where the rows of each output are, on the given inputs."""
+    first: Runner | None = None
+    """Who ran the given inputs before."""
+
+    def tell(self, step: str) -> None:
+        """Say what is done next and, in a longer audit, how much time is left."""
+        late = self.budget.left < (1 - TELLING) * self.budget.seconds
+        self.progress(f"{step}; {self.budget.left:.0f} s left" if late else step)
 
     def runner(self, feeding: Feeding, **options: Any) -> Runner:
         """Runs the model on a feeding."""
@@ -164,6 +175,9 @@ class Examiner:
         label, seen = feeding.label, result.seen
         assert seen is not None
         runner = self.runner(feeding)
+        if feeding.label == "given" and self.first is not None:
+            runner.like_runner(self.first)
+        end = self.budget.end(share)
         try:
             output = runner.base()
         except Exception as error:
@@ -183,10 +197,9 @@ class Examiner:
             self.places = {place.name: place for place in runner.places()}
         self._finite(feeding, runner, output, real)
         every = [(one, False) for one in contents] + [(one, True) for one in feeding.reading.labels]
-        for content, labels in every:
-            positions = self._positions(content, runner, feeding, share / max(len(every), 1))
-            if positions is not None:
-                result.sampled = len(positions), content.length
+        for number, (content, labels) in enumerate(every):
+            runner.end = now() + (end - now()) / (len(every) - number)
+            positions = self._positions(content, runner, feeding)
             count = content.length if positions is None else len(positions)
             where = "" if label == "given" else f" ({label})"
             self.tell(f"flow from {content.name}: {count} positions{where}")
@@ -203,6 +216,9 @@ class Examiner:
                     "without it, or vary=... to change what belongs together",
                 )  # fmt: skip
                 continue
+            positions = None if flows[0].positions is None else list(flows[0].positions)
+            if positions is not None:
+                result.sampled = len(positions), content.length
             inside = Inside(runner, content, positions, _rows_inside(content, calls))
             scene = Scene(
                 label, calls, covered, contents, expect, real,
@@ -246,18 +262,16 @@ class Examiner:
                 verdict.settled = [one for one in verdict.settled if one[2] is None]
             verdicts.append(inner)
             result.flows.append(inner)
-        if flow.positions is not None and role == "own" and scene.expect is not None:
-            found = forbidden_by_groups(runner, content, verdict, scene)
-            if found is not None:
-                verdict.broken("extra edges, by groups of positions", found)
-            else:
-                verdict.held("extra edges, by groups of positions")
+        if flow.positions is not None and scene.expect is not None:
+            for one in verdicts:
+                self._groups(one, content, scene, inside, result, runner)
         for one in verdicts:
             for what, finding, reason in one.settled:
                 if reason is not None:
                     self.ledger.open(feeding.label, what, reason)
                     continue
-                if finding is not None and one.role in ("own", "labels", "inner"):
+                in_time = self.budget.left > 0
+                if finding is not None and in_time and one.role in ("own", "labels", "inner"):
                     located = inside.origin(finding)
                     if one.counterexample is finding:
                         one.counterexample = located
@@ -274,6 +288,35 @@ class Examiner:
             self.ledger.settle(
                 feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label)
             )
+
+    def _groups(
+        self,
+        verdict: FlowVerdict,
+        content: Content,
+        scene: Scene,
+        inside: Inside,
+        result: Examination,
+        runner: Runner,
+    ) -> None:
+        """Where not every position was changed by itself: change many at once."""
+        what = "extra edges, by groups of positions"
+        if verdict.role not in ("own", "inner"):
+            return
+        try:
+            moves, double = (
+                moves_of_output(runner, content, verdict.flow.output)
+                if verdict.role == "own"
+                else (inside.moves(), False)
+            )
+            found, tried = forbidden_by_groups(moves, content, verdict, scene, runner, double)
+        except DataError as error:
+            verdict.opened(what, str(error))
+            return
+        result.groups = max(result.groups, tried)
+        if found is not None:
+            verdict.broken(what, found)
+        elif tried:
+            verdict.held(what)
 
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
         """The rows before a pooled output, judged in its place."""
@@ -304,19 +347,20 @@ class Examiner:
             return verdict
         return judge_flow(inner, content, "inner", scene)
 
-    def _positions(
-        self, content: Content, runner: Runner, feeding: Feeding, share: float
-    ) -> list[int] | None:
+    def _positions(self, content: Content, runner: Runner, feeding: Feeding) -> list[int] | None:
         """Which positions to change: all, unless asked for fewer or the budget does not allow it."""
         n = content.length
         if self.positions is not None:
             return [p for p in self.positions if p < n] if content.axis is not None else None
         thorough = feeding.thorough or feeding.label == "given"
         most = n if thorough else SPREAD
-        affordable = max(LEAST, self.budget.runs(runner.seconds, share) - content.batch - 2)
+        # Others are the second run, those that change one item, and groups of positions.
+        others = 1 + (min(content.batch, 8) if content.batch > 1 else 0)
+        affordable = int(min(runner.affordable(), 1e9)) - others
         count = min(most, affordable)
         if count >= n:
             return None
+        count = max(LEAST, min(most, affordable - GROUPS))
         return sorted({round(k * (n - 1) / (count - 1)) for k in range(count)})
 
     # ---------------------------------------------------------------- outputs as numbers
@@ -458,7 +502,7 @@ def _awake(runner: Runner, content: Content, output: str, positions: list[int] |
 
         inputs = runner.inputs.map(small)
         waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
-        waked.random = runner.random
+        waked.random, waked.end = runner.random, runner.end
         same = waked.reading.content(content.name)
         try:
             flows = measure(waked, same, positions) if same is not None else []

@@ -1,11 +1,15 @@
 """Many positions changed at once: rows that may read none of them must not move.
 
-Where a sequence is too long to change every position by itself, a suffix at a time is changed: one run then
-tests every row before it against every position in it. A row that moves is followed to one position by
-bisection.
+Where a sequence is too long to change every position by itself, whole suffixes are changed (and prefixes,
+where rows may not read those): one run then tests every row before a suffix against every position in it. A
+row that moves is followed to one position by bisection. The rows are those of an output, or those inside the
+model before an output that has none.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -14,58 +18,104 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.verdict import kept
-from erlangen.audit.witnesses.flow import ULPS, differs
+from erlangen.audit.witnesses.flow import ULPS, differs, spread
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 
-SUFFIXES = 6
-"""How many suffixes are changed, spread evenly."""
+GROUPS = 6
+"""How many suffixes are changed, spread evenly, and how many prefixes."""
+FEWEST = 1
+"""So many of them whatever the budget."""
+
+Moves = Callable[[range], np.ndarray]
+"""How much each row of each item moves when these positions change, relative to the largest entry: (batch,
+rows)."""
+
+
+class _Clock(Protocol):
+    @property
+    def late(self) -> bool: ...
+
+
+def moves_of_output(runner: Runner, content: Content, output: str) -> tuple[Moves, bool]:
+    """The moves of the rows of one output, and whether it is in double precision."""
+    place = next(place for place in runner.places() if place.name == output)
+    base = place.rows(runner.base())
+    scale = float(base.double().abs().nan_to_num(posinf=0, neginf=0).max()) or 1.0
+
+    def moves(positions: range) -> np.ndarray:
+        return differs(place.rows(runner.changed(content, positions)), base)[1].numpy() / scale
+
+    return moves, base.dtype.itemsize == 8
 
 
 def forbidden_by_groups(
-    runner: Runner, content: Content, verdict: FlowVerdict, scene: Scene
-) -> Finding | None:
-    """The first row that depends on a position that it may not read; None if no suffix shows one."""
-    n = content.length
-    base_output = runner.base()
-    place = next(p for p in runner.places() if p.name == verdict.flow.output)
-    base = place.rows(base_output)
-    bounds = [allowed(verdict, content, scene, item) for item in range(base.shape[0])]
-    if any(bound is None for bound in bounds):
-        return None
-    scale = float(base.double().abs().nan_to_num(posinf=0, neginf=0).max()) or 1.0
-    threshold = (1e-11 if base.dtype.itemsize == 8 else ULPS * 1.2e-7) * scale
+    moves: Moves, content: Content, verdict: FlowVerdict, scene: Scene, clock: _Clock, double: bool
+) -> tuple[Finding | None, int]:
+    """The first row that depends on a position that it may not read, if any group shows one; and how many
+    groups were changed."""
+    n, items = content.length, len(verdict.flow.relations)
+    bounds = [bound for item in range(items) if (bound := allowed(verdict, content, scene, item)) is not None]
+    if len(bounds) < items:
+        return None, 0
+    dense = {bound: bound.dense() for bound in set(bounds)}
+    threshold = 1e-11 if double else ULPS * 1.2e-7
+
+    def silent(start: int, stop: int) -> list[np.ndarray]:
+        """For each item the real rows that may read none of [start, stop)."""
+        found = []
+        for b, bound in enumerate(bounds):
+            reads = np.asarray(dense[bound][:, start:stop].any(axis=1))
+            found.append(kept(Neighborhoods.from_dense(~reads[:, None]), verdict.real, b).dense()[:, 0])
+        return found
 
     def broken(start: int, stop: int) -> tuple[int, int, float] | None:
         """(item, row, size) of a row that may read none of [start, stop) and moves with them."""
-        size = differs(place.rows(runner.changed(content, range(start, stop))), base)[1].numpy()
-        for b, bound in enumerate(bounds):
-            assert bound is not None
-            reads = np.asarray(bound.dense()[:, start:stop].any(axis=1))
-            real = kept(Neighborhoods.from_dense(~reads[:, None]), verdict.real, b).dense()[:, 0]
-            rows = (real & (size[b] > threshold)).nonzero()[0]
-            if len(rows):
-                return b, int(rows[0]), float(size[b, rows[0]]) / scale
+        rows = silent(start, stop)
+        if not any(one.any() for one in rows):
+            return None
+        size = moves(range(start, stop))
+        for b, one in enumerate(rows):
+            moved = (one & (size[min(b, len(size) - 1)] > threshold)).nonzero()[0]
+            if len(moved):
+                return b, int(moved[0]), float(size[min(b, len(size) - 1), moved[0]])
         return None
 
-    for k in range(1, SUFFIXES + 1):
-        start, stop = round(k * n / (SUFFIXES + 1)), n
+    tried = 0
+    for start, stop in _spans(n):
+        if not any(one.any() for one in silent(start, stop)):
+            continue
+        if tried >= FEWEST and clock.late:
+            break
+        tried += 1
         found = broken(start, stop)
         if found is None:
             continue
-        while stop - start > 1:
+        known = start, stop
+        while stop - start > 1 and not clock.late:
             middle = (start + stop) // 2
             left = broken(start, middle)
             if left is not None:
-                found, stop = left, middle
-                continue
-            right = broken(middle, stop)
-            if right is None:
-                break  # only both halves together move the row
-            found, start = right, middle
+                found, stop, known = left, middle, (start, middle)
+            else:
+                start = middle  # the other half, unless only both together move the row
+        last = broken(start, stop) if (start, stop) != known else None
+        if last is not None:
+            found, known = last, (start, stop)
         item, row, size = found
-        return verdict.found(
+        start, stop = known
+        finding = verdict.found(
             expected=str(scene.expect), measured=verdict.text(item), item=item, query=row, key=start,
             size=size, detail="" if stop - start == 1 else f"or on another position up to {stop - 1}",
         )  # fmt: skip
-    return None
+        return finding, tried
+    return None, tried
+
+
+def _spans(n: int) -> Iterator[tuple[int, int]]:
+    """Suffixes and prefixes, the middle ones first."""
+    cuts = sorted({cut for k in range(1, GROUPS + 1) if 0 < (cut := round(k * n / (GROUPS + 1))) < n})
+    for cut in reversed(spread(cuts)):
+        yield cut, n
+    for cut in reversed(spread(cuts)):
+        yield 0, cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.audit.witnesses.trace import Event, Trace
+from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
 
 _KNOWN_STEPS = PRODUCTS | {"scaled_dot_product_attention", "multi_head_attention_forward"}
@@ -64,6 +66,20 @@ class Inside:
             f"{output or 'the output'}, before it is pooled ({event.module or 'the model'})",
             None if len(self._positions) == n else tuple(self._positions),
         )
+
+    def moves(self) -> Callable[[range], np.ndarray]:
+        """How much the rows of the last tensor with rows move with some positions; see
+        `erlangen.audit.groups`."""
+        last = self._last()
+        assert last is not None
+
+        def moves(positions: range) -> np.ndarray:
+            moved = self.trace.moved(positions)
+            if last >= len(moved):
+                raise DataError("the model takes other steps on other content, so rows cannot be compared")
+            return moved[last]
+
+        return moves
 
     def has_rows(self) -> bool:
         """Whether a tensor with rows that depends on the content can be seen; not in a model that hides."""

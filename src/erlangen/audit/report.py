@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from erlangen.audit.capture.calls import Unexplained
-from erlangen.audit.examine import Examination
+from erlangen.audit.examine import OUT_OF_TIME, Examination
 from erlangen.audit.findings import Finding
 from erlangen.audit.findings import lines as finding_lines
 from erlangen.audit.flow_verdict import FlowVerdict
@@ -222,7 +222,12 @@ class Report:
             parts.append("tokens {} to {}".format(*tried["tokens"]))
         for label, (count, of) in tried.get("sampled", {}).items():
             if label == "given":
-                parts.append(f"{count} of {of} positions changed one by one")
+                groups = tried.get("groups", {}).get(label, 0)
+                at_once = f", {groups} group{'s' * (groups > 1)} of them at once" if groups else ""
+                parts.append(f"{count} of {of} positions changed one by one{at_once}")
+        late = [name for name, why in self.not_tried.items() if why == OUT_OF_TIME]
+        if late:
+            parts.append(f"no time for {', '.join(late)}")
         if self.not_judged and self.verdict not in ("measured", "contradictory"):
             names = ", ".join(self.not_judged[:4]) + (" and more" if len(self.not_judged) > 4 else "")
             parts.append(f"nothing was expected of {names}")

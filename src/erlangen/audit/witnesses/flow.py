@@ -9,6 +9,7 @@ reported apart, and nothing larger than a few units in the last place is ever ex
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,10 @@ SMALL_IN_DOUBLE = 1e-11
 """The part of the output's size below which a model in double precision is suspected of rounding."""
 CHUNK = 1 << 20
 """Entries that are compared at a time."""
+LEAST = 4
+"""A flow is measured at so many positions at least."""
+FEWEST = 2
+"""At so many, where time ends before."""
 SHRINKS = 1e-3
 """A change that shrinks below this part of itself in double precision was rounding."""
 
@@ -124,13 +129,14 @@ def _places(runner: Runner) -> list[Place]:
 def measure(runner: Runner, content: Content, positions: list[int] | None = None) -> list[Flow]:
     """The flow from one input to every floating output, those with rows first.
 
-    `positions` are the positions to change, all of them by default. A model whose output changes from run to
-    run is refused: what moves by itself depends on nothing that could be told.
+    `positions` are the positions to change, all of them by default; where the runner's time ends before,
+    those that were changed until then stand in the flow. A model whose output changes from run to run is
+    refused: what moves by itself depends on nothing that could be told.
     """
     base_output = runner.base()
     found = _places(runner)
     base = [place.rows(base_output) for place in found]
-    again = runner.base()
+    again = runner.again()
     for place, rows in zip(found, base, strict=True):
         if differs(place.rows(again), rows)[0].any():
             raise DataError(
@@ -141,17 +147,25 @@ def measure(runner: Runner, content: Content, positions: list[int] | None = None
     chosen = list(range(n)) if positions is None else sorted(set(positions))
     moved = [np.zeros((*rows.shape[:2], n), bool) for rows in base]
     sizes = [np.zeros((*rows.shape[:2], n)) for rows in base]
-    for j in chosen:
+    done: list[int] = []
+    for j in spread(chosen):
+        if len(done) >= FEWEST and runner.late:
+            break
+        done.append(j)
         output = runner.changed(content, j)
         for k, place in enumerate(found):
             parts = differs(_rows_like(place, output, base[k]), base[k])
             moved[k][:, :, j], sizes[k][:, :, j] = (part.numpy() for part in parts)
     leaks = _batch_leaks(runner, content, found, base_output)
+    roundings, untold = _rounding(runner, content, found, base, moved, sizes, sorted(done))
+    told = sorted(set(done) - untold)
+    if done and not told:
+        raise DataError("there was no time to tell rounding from dependence: give a larger budget")
     flows = []
     for k, place in enumerate(found):
-        scale = _scale(base[k])
-        rounding = _rounding(runner, content, place, base[k], moved[k], sizes[k], scale)
-        leak = leaks[k]
+        scale, rounding, leak = _scale(base[k]), roundings[k], leaks[k]
+        for part in (moved[k], rounding, sizes[k]):
+            part[:, :, list(untold)] = 0
         flows.append(
             Flow(
                 content.name,
@@ -161,7 +175,7 @@ def measure(runner: Runner, content: Content, positions: list[int] | None = None
                 runner.runs,
                 place.pooled,
                 place.name,
-                None if len(chosen) == n else tuple(chosen),
+                None if len(told) == n else tuple(told),
                 sizes[k] / scale,
                 base[k].shape[-1],
                 place.batch_axis is None,
@@ -169,6 +183,26 @@ def measure(runner: Runner, content: Content, positions: list[int] | None = None
             )
         )
     return flows
+
+
+def spread(positions: list[int]) -> list[int]:
+    """The positions in an order whose every beginning is spread over them: whoever stops early has seen all
+    parts.
+
+    >>> spread([0, 1, 2, 3, 4])
+    [0, 4, 2, 1, 3]
+    """
+    if len(positions) < 3:
+        return list(positions)
+    found, waiting = [positions[0], positions[-1]], deque([(0, len(positions) - 1)])
+    while waiting:
+        first, last = waiting.popleft()
+        middle = (first + last) // 2
+        if middle in (first, last):
+            continue
+        found.append(positions[middle])
+        waiting += [(first, middle), (middle, last)]
+    return found
 
 
 def _rows_like(place: Place, output: object, base: torch.Tensor) -> torch.Tensor:
@@ -214,8 +248,11 @@ def _batch_leaks(
     leaks: list[tuple[int, int, float] | None] = [None] * len(found)
     if content.batch < 2:
         return leaks
+    every = range(content.length)
     for item in range(min(content.batch, 8)):
-        output = runner.changed(content, range(content.length), item)
+        if item > 1 and runner.late:
+            break
+        output = runner.first_item(content) if item == 0 else runner.changed(content, every, item)
         for k, place in enumerate(found):
             if leaks[k] is None and place.batch_axis is not None:
                 # One axis of items times rows may hold either first: only what moves in both views is a leak.
@@ -242,28 +279,51 @@ def _moved_item(rows: torch.Tensor, base: torch.Tensor, item: int) -> tuple[int,
 def _rounding(
     runner: Runner,
     content: Content,
-    place: Place,
-    base: torch.Tensor,
-    moved: np.ndarray,
-    sizes: np.ndarray,
-    scale: float,
-) -> np.ndarray:
-    """Which of the changes are rounding."""
-    double = base.dtype == torch.float64
-    limit = SMALL_IN_DOUBLE if double else ULPS * torch.finfo(base.dtype).eps
-    suspect = moved & (sizes <= limit * scale)
-    if not suspect.any():
-        return suspect
-    again = _in(runner, content, place, torch.float32 if double else torch.float64)
-    if again is None:
-        return suspect & (sizes <= 16 * _noise(runner, place, base))
-    other = np.zeros_like(sizes)
-    for j in range(sizes.shape[-1]) if double else np.flatnonzero(suspect.any(axis=(0, 1))).tolist():
-        other[:, :, j] = again(j)
-    if double:  # a bit may stay by chance, so the largest change says how rounding has grown
-        grown = SHRINKS * float(other[suspect | ~moved].max())
-        return suspect & (sizes <= max(grown, torch.finfo(base.dtype).eps * scale))
-    return suspect & (other <= SHRINKS * sizes)
+    found: list[Place],
+    base: list[torch.Tensor],
+    moved: list[np.ndarray],
+    sizes: list[np.ndarray],
+    done: list[int],
+) -> tuple[list[np.ndarray], set[int]]:
+    """Which of the changes are rounding, for every output; and positions that there was no time to tell
+    of."""
+    suspects = []
+    for k, rows in enumerate(base):
+        limit = SMALL_IN_DOUBLE if rows.dtype == torch.float64 else ULPS * torch.finfo(rows.dtype).eps
+        suspects.append(moved[k] & (sizes[k] <= limit * _scale(rows)))
+    result, untold = [np.zeros_like(one) for one in suspects], set[int]()
+    for dtype in (torch.float64, torch.float32):  # those in double are run in single precision
+        mine = [
+            k
+            for k, one in enumerate(suspects)
+            if one.any() and (base[k].dtype == torch.float64) != (dtype == torch.float64)
+        ]
+        if not mine:
+            continue
+        again = _in(runner, content, [found[k] for k in mine], dtype)
+        if again is None:
+            for k in mine:
+                result[k] = suspects[k] & (sizes[k] <= 16 * _noise(runner, found[k], base[k]))
+            continue
+        others = {k: np.zeros_like(sizes[k]) for k in mine}
+        columns = np.any([suspects[k].any(axis=(0, 1)) for k in mine], axis=0)
+        wanted = done if dtype == torch.float32 else np.flatnonzero(columns).tolist()
+        for number, j in enumerate(spread(wanted)):
+            if number >= FEWEST and runner.late:
+                untold |= {one for one in wanted if columns[one]} - set(spread(wanted)[:number])
+                break
+            for k, change in zip(mine, again(j), strict=True):
+                others[k][:, :, j] = change
+        for k in mine:
+            suspect, size, other = suspects[k], sizes[k], others[k]
+            if (
+                dtype == torch.float32
+            ):  # a bit may stay by chance: the largest change says how rounding has grown
+                grown = SHRINKS * float(other[suspect | ~moved[k]].max())
+                result[k] = suspect & (size <= max(grown, torch.finfo(torch.float64).eps * _scale(base[k])))
+            else:
+                result[k] = suspect & (other <= SHRINKS * size)
+    return result, untold
 
 
 def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
@@ -287,19 +347,21 @@ def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
 
 
 def _in(
-    runner: Runner, content: Content, place: Place, dtype: torch.dtype
-) -> Callable[[int], np.ndarray] | None:
-    """The change caused by position j in another precision; None when the model has no such copy."""
+    runner: Runner, content: Content, found: list[Place], dtype: torch.dtype
+) -> Callable[[int], list[np.ndarray]] | None:
+    """The changes of some outputs caused by position j in another precision; None when the model has no such
+    copy."""
     if runner.mode.autocast:  # it has no other precision than its own: what rounds there is looked at without
         runner = Runner(runner.model, runner.inputs, runner.reading, runner.snapshot)
     try:
         model = copy.deepcopy(runner.model).to(dtype)
-        base = place.rows(runner.changed(content, [], model=model, recast=dtype))
+        output = runner.changed(content, [], model=model, recast=dtype)
+        base = [place.rows(output).clone() for place in found]
     except Exception:
         return None  # kernels without this type, or modules that cannot be copied
 
-    def change(j: int) -> np.ndarray:
-        rows = place.rows(runner.changed(content, j, model=model, recast=dtype))
-        return differs(rows, base)[1].numpy()
+    def change(j: int) -> list[np.ndarray]:
+        output = runner.changed(content, j, model=model, recast=dtype)
+        return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, base, strict=True)]
 
     return change

@@ -3,6 +3,7 @@ back."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs, with_content
-from erlangen.audit.outputs import Place, places
+from erlangen.audit.outputs import Place, output_tensors, places
 from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
 
@@ -50,26 +51,31 @@ GRADIENTS = Mode("with gradients", grad=True)
 AUTOCAST = Mode("autocast", autocast=True)
 
 
+def now() -> float:
+    """Seconds on the clock that budgets are measured by."""
+    return time.monotonic()
+
+
 class Budget:
     """Seconds that an audit may take, and how many are left.
 
     >>> budget = Budget(60.0)
-    >>> 59 < budget.left <= 60, budget.runs(1e-3, 0.5) > 1000
+    >>> 59 < budget.left <= 60, budget.end(0.5) - now() > 29
     (True, True)
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._start = time.monotonic()
+        self._start = now()
 
     @property
     def left(self) -> float:
         """The seconds that are left; never below zero."""
-        return max(0.0, self.seconds - (time.monotonic() - self._start))
+        return max(0.0, self.seconds - (now() - self._start))
 
-    def runs(self, seconds: float, share: float) -> int:
-        """How many runs of so many seconds fit into a share of what is left."""
-        return int(self.left * share / max(seconds, 1e-6))
+    def end(self, share: float) -> float:
+        """When a share of what is left will be spent."""
+        return now() + self.left * share
 
 
 class Runner:
@@ -88,8 +94,12 @@ class Runner:
         self.model, self.inputs, self.reading = model, inputs, reading
         self.snapshot, self.mode, self.observed = snapshot, mode, observed
         self.random: RandomState = snapshot.random
-        self.runs, self.seconds = 0, 0.0
+        self.runs, self._spent = 0, 0.0
+        self.end = math.inf
+        """When this runner's share of the budget is spent: those who run it many times then stop."""
         self._places: list[Place] | None = None
+        self._bases: list[Any] = []
+        self._items: dict[str, Any] = {}
         self.fixed: dict[str, frozenset[int]] = {}
         """Axes of outputs that do not follow the length of the input."""
         self.like: dict[str, Place] = {}
@@ -99,9 +109,50 @@ class Runner:
         """The output on other inputs, run inside the context `within`."""
         return self._run(inputs, nullcontext(), None, within=within)
 
+    @property
+    def seconds(self) -> float:
+        """How long a run takes."""
+        return self._spent / max(self.runs, 1)
+
+    @property
+    def late(self) -> bool:
+        """Whether another run would take longer than there is time."""
+        return now() + self.seconds > self.end
+
+    def affordable(self) -> float:
+        """How many runs there is time for."""
+        return max(0.0, self.end - now()) / max(self.seconds, 1e-6)
+
     def base(self) -> Any:
-        """The output on the feeding itself."""
-        return self._run(self.inputs, nullcontext(), None)
+        """The tensors of the output on the feeding itself; it is run once."""
+        return self._base(0)
+
+    def again(self) -> Any:
+        """The same from a second run: what differs from the first moves by itself."""
+        return self._base(1)
+
+    def like_runner(self, other: Runner) -> None:
+        """Take the two runs of another runner on the same inputs in the same mode for the own ones."""
+        self._bases, self.runs, self._spent = list(other._bases), other.runs, other._spent
+
+    def _base(self, number: int) -> Any:
+        while len(self._bases) <= number:
+            # Copies: a model may write its next output into the memory of this one.
+            copies: dict[int, torch.Tensor] = {}
+            output = self._run(self.inputs, nullcontext(), None)
+            self._bases.append(
+                {
+                    name: copies.setdefault(id(tensor), tensor.detach().clone())
+                    for name, tensor in output_tensors(output)
+                }
+            )
+        return self._bases[number]
+
+    def first_item(self, content: Content) -> Any:
+        """The output with other content throughout the first item of the batch; it is run once."""
+        if content.name not in self._items:
+            self._items[content.name] = self.changed(content, range(content.length), 0)
+        return self._items[content.name]
 
     def places(self) -> list[Place]:
         """Where the rows of the outputs are; of axes of equal size the batch is told by changing one
@@ -109,9 +160,10 @@ class Runner:
         if self._places is None:
             sequences = self.reading.sequences
             other = None
-            if sequences and sequences[0].batch > 1:
+            known = all(place.name in self.like for place in places(self.base(), self.reading.contents))
+            if sequences and sequences[0].batch > 1 and not known:
                 try:
-                    other = self.changed(sequences[0], range(sequences[0].length), 0)
+                    other = self.first_item(sequences[0])
                 except Exception:
                     other = None  # content that cannot be changed is reported where its flow is measured
             made = places(self.base(), self.reading.contents, other, self.fixed)
@@ -174,7 +226,7 @@ class Runner:
         if recast is not None:
             inputs = inputs.map(lambda t: t.to(recast) if t.is_floating_point() else t)
         self.random.set()
-        begun = time.monotonic()
+        begun = now()
         with ExitStack() as stack:
             stack.enter_context(self.mode.on(model))
             if self.observed:
@@ -184,7 +236,7 @@ class Runner:
                 stack.enter_context(within)
             output = inputs.copied().run(model)
         self.runs += 1
-        self.seconds = max(self.seconds, time.monotonic() - begun) if self.runs < 3 else self.seconds
+        self._spent += now() - begun
         return output
 
 
