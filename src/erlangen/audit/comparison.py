@@ -16,18 +16,22 @@ from torch import nn
 from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
 from erlangen.audit.decoding import Step, decoded, transformers_step
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
+from erlangen.audit.inside import Inside
 from erlangen.audit.measure import Measured, observe
 from erlangen.audit.outputs import output_tensors
+from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.support import Support
 from erlangen.audit.weights import CLOSE, Weights
-from erlangen.audit.witnesses.flow import flow as measure_flow
+from erlangen.audit.witnesses.flow import Flow, measure
+from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Neighborhoods
 
 BACKENDS = {"flex": "flex_attention"}
 """Short names of backends -> the names that transformers gives them."""
 MODES = {"eval": False, "train": True}
+UNSEEN = "the output has no rows, and no tensor with rows was seen before it: give models that return rows"
 Side = tuple[str, list[Measured]]
 FlowSide = tuple[str, dict[str, tuple[Neighborhoods, ...]]]
 Masks = dict[str, np.ndarray | None]
@@ -257,19 +261,34 @@ def _observed(model: nn.Module, inputs: Inputs, train: bool) -> tuple[list[Measu
 def _flows(
     model: nn.Module, inputs: Inputs, train: bool
 ) -> tuple[dict[str, tuple[Neighborhoods, ...]], list[str]]:
-    """For every input with positions what each item's rows depend on, in one mode; and what failed."""
+    """For every input with positions what each item's rows of every output depend on, in one mode; and what
+    failed. Rows inside the model stand for those of an output that has none."""
     found: dict[str, tuple[Neighborhoods, ...]] = {}
     problems: list[str] = []
-    with untouched(model):
-        model.train(train)
+    with untouched(model) as snapshot:
+        mode = Mode("as it is", train=train)
         for content in contents(model, inputs):
+            runner = Runner(model, inputs, read(model, inputs), snapshot, mode)
             try:
-                found[content.name] = measure_flow(model, inputs, content).relations
+                flows = measure(runner, content)
+                found |= {_flow_name(content, flows, one): one.relations for one in flows}
+                pooled = [one for one in flows if one.pooled or one.relations[0].queries == 1]
+                if len(pooled) == len(flows) and content.axis is not None and content.length > 1:
+                    inner = Inside(runner, content, None).before_pooling(pooled[0].output)
+                    if inner is not None:
+                        found[f"{content.name} to the rows before the output"] = inner.relations
+                    elif any(bound.num_edges for bound in pooled[0].relations):
+                        problems.append(f"the flow from {content.name}: {UNSEEN}")
             except Exception as error:
                 first = (str(error).splitlines() or [""])[0]
                 kind = "" if isinstance(error, ErlangenError) else f"{type(error).__name__}: "
                 problems.append(f"the flow from {content.name} could not be measured: {kind}{first}")
     return found, problems
+
+
+def _flow_name(content: Content, flows: list[Flow], one: Flow) -> str:
+    """The input, and the output where it is not the first one."""
+    return content.name if one is flows[0] else f"{content.name} to {one.output or 'the output'}"
 
 
 def _outputs(sides: list[tuple[str, nn.Module]], inputs: Inputs) -> tuple[list[OutputDifference], list[str]]:
@@ -382,7 +401,8 @@ def _judge(
                 unmatched.append(f"the flow from {content}: {first} and {name} have outputs of other sizes")
                 continue
             pairs = [((x,), (y,)) for x, y in zip(a, b, strict=True)]
-            found = _first_edge(f"the flow from {content}", (first, name), pairs, masks.get(content))
+            real = masks.get(content.partition(" to ")[0])
+            found = _first_edge(f"the flow from {content}", (first, name), pairs, real)
             differences += [found] if found is not None else []
     return Comparison(
         tuple(name for name, _ in sides), len(base), tuple(differences), tuple(unmatched),

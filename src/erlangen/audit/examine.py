@@ -18,7 +18,7 @@ from erlangen.audit.expect import Expectation, has_own_size
 from erlangen.audit.feedings.feeding import Alike, Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
-from erlangen.audit.flows import judge_flow, role_of
+from erlangen.audit.flows import judge_flow, padding_read_by, role_of
 from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
@@ -231,7 +231,7 @@ class Examiner:
             )  # fmt: skip
             for flow in flows:
                 self._judge(flow, content, labels, scene, inside, feeding, result, runner)
-        self._alike(feeding, runner, output)
+        self._alike(feeding, runner, output, result)
 
     def _judge(
         self,
@@ -248,6 +248,8 @@ class Examiner:
         role = role_of(flow, content, everything, flow.relations[0].queries)
         verdict = judge_flow(flow, content, "labels" if labels else role, scene)
         result.flows.append(verdict)
+        if scene.own_padding:
+            self.notes += verdict.notes
         verdicts = [verdict]
         moves = any(bound.num_edges for bound in flow.relations) and content.axis is not None
         opened = role == "mapped" and any(reason is not None for _, _, reason in verdict.settled)
@@ -385,10 +387,13 @@ class Examiner:
                 finding = Finding("finite", WHOLE, item=b, query=i, where=feeding.label, detail=detail)
             self.ledger.settle(feeding.label, f"{place.name or 'output'}: finite", finding)
 
-    def _alike(self, feeding: Feeding, runner: Runner, output: Any) -> None:
-        """Rows of a padded item must be those of the same content without padding, up to rounding."""
-        content = feeding.reading.sequences[0] if feeding.reading.sequences else None
+    def _alike(self, feeding: Feeding, runner: Runner, output: Any, result: Examination) -> None:
+        """The rows of a padded item must be those of the same content without padding, up to rounding.
+
+        So must all rows of other sequences, and a pooled output that takes no row of padding.
+        """
         for alike in feeding.alike:
+            content = feeding.reading.content(alike.content)
             try:
                 other = runner.on(alike.inputs)
             except Exception:
@@ -396,23 +401,66 @@ class Examiner:
             reading = feeding.reading.of(self.model, alike.inputs)
             theirs = {place.name: place for place in places(other, reading.contents)}
             for place in runner.places():
-                rows, again = place.rows(output), theirs.get(place.name)
-                if content is None or place.pooled or again is None or rows.shape[1] != content.length:
+                again = theirs.get(place.name)
+                if content is None or again is None or place.pooled != again.pooled:
                     continue
-                alone = again.rows(other)[alike.item]
-                if len(alone) == len(alike.theirs) and alone.shape[1:] == rows.shape[2:]:
-                    self._hold_alike(feeding, place.name, rows[alike.item], alone, alike)
+                rows, alone = place.rows(output)[alike.item], again.rows(other)
+                if rows.shape[1:] != alone.shape[2:] or place.batch_axis is None:
+                    continue
+                mine = self._same_rows(feeding, result, place, alike, len(rows), alone.shape[1])
+                if mine is not None:
+                    self._hold_alike(feeding, place, rows, alone, alike.item, *mine)
+
+    def _same_rows(
+        self, feeding: Feeding, result: Examination, place: Place, alike: Alike, rows: int, theirs: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Which rows must be equal to which; None where nobody can say."""
+        reading = feeding.reading
+        content = reading.content(alike.content)
+        assert content is not None
+        if place.pooled:
+            flows = [
+                one for one in result.flows
+                if (one.flow.output, one.flow.content, one.role) == (place.name, alike.content, "pooled")
+            ]  # fmt: skip
+            loss = bool(reading.labels) and any(one.flow.features == 1 for one in flows)
+            taken = [one for one in flows if len(padding_read_by(one, len(one.flow.relations) + alike.item))]
+            return None if loss or taken or not flows else (np.zeros(1, int), np.zeros(1, int))
+        if rows == content.length and theirs == len(alike.theirs):
+            return alike.rows, alike.theirs
+        other = next(
+            (one for one in reading.sequences if one is not content and one.length == rows == theirs), None
+        )
+        if other is None:
+            return None
+        real = reading.real(other.name)
+        kept = np.arange(rows) if real is None else np.flatnonzero(real[alike.item])
+        return kept, kept
 
     def _hold_alike(
-        self, feeding: Feeding, name: str, rows: torch.Tensor, alone: torch.Tensor, alike: Alike
+        self,
+        feeding: Feeding,
+        place: Place,
+        rows: torch.Tensor,
+        items: torch.Tensor,
+        item: int,
+        kept: np.ndarray,
+        others: np.ndarray,
     ) -> None:
-        mine, theirs = rows[torch.from_numpy(alike.rows)], alone[torch.from_numpy(alike.theirs)]
+        name = place.name
+        mine, theirs = rows[torch.from_numpy(kept)], items[item][torch.from_numpy(others)]
         apart = (mine.double() - theirs.double()).abs().nan_to_num()
         # Column by column: one banned logit of -1e9 must not excuse the others.
-        scale = alone.double().abs().nan_to_num(posinf=0, neginf=0).amax(0).clamp(min=1e-6)
+        entries = items.double().abs().nan_to_num(posinf=0, neginf=0)
+        if place.pooled:  # a single row has small entries by chance
+            scale = entries.amax((0, 1)).clamp(min=float(entries.median()) or 1e-6)
+        else:
+            scale = entries[item].amax(0).clamp(min=1e-6)
         worst = float((apart / scale).max())
-        row = int(alike.rows[int(apart.flatten(1).amax(-1).argmax())])
-        text = f"row {row} of {name or 'the output'} differs by {worst:.1g} from the same without padding"
+        row = int(kept[int(apart.flatten(1).amax(-1).argmax())])
+        which = name or "the output"
+        text = f"{which if place.pooled else f'row {row} of {which}'} differs by {worst:.1g}"
+        text += " from the same without padding"
         what = f"{name or 'output'}: the same with and without padding"
         if worst <= ALIKE * torch.finfo(rows.dtype).eps:
             self.ledger.held(feeding.label, what)

@@ -131,7 +131,8 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
     if keys is None or keys.all() or verdict.role == "labels":
         return
     if verdict.role == "pooled" and scene.own_padding:
-        return  # which row is pooled may follow the tokens and not the mask
+        _pooled_padding(verdict, keys)
+        return
     for b, seen in enumerate(verdict.flow.relations):
         padding = ~keys[min(b, len(keys) - 1)]
         edges = kept(seen, verdict.real, b).edges()
@@ -144,6 +145,38 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
             text = f"{row} depends on padding position {j}"
             finding = verdict.found(
                 kind="padding", item=b, query=i, key=j, size=size(verdict, b, i, j), detail=text
+            )
+            verdict.broken("padding", finding)
+            return
+    verdict.held("padding")
+
+
+def padding_read_by(verdict: FlowVerdict, item: int) -> np.ndarray:
+    """The padding positions that any row of one item reads."""
+    keys = verdict.real_keys
+    if keys is None:
+        return np.empty(0, int)
+    padding = ~keys[min(item, len(keys) - 1)]
+    return np.flatnonzero(verdict.flow.relations[item].dense().any(axis=0) & padding)
+
+
+def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray) -> None:
+    """A pooled output may read one padding position: the row it takes may follow the tokens, not the mask.
+
+    Several are read only by an average that counts padding, or by rows that read it.
+    """
+    for b in range(len(verdict.flow.relations)):
+        read = padding_read_by(verdict, b)
+        if len(read) == 1 and not keys[min(b, len(keys) - 1)].all():
+            verdict.notes.append(
+                f"{verdict.where}: {verdict.flow.output or 'the output'} takes the row at position "
+                f"{read[0]}, which is padding there"
+            )
+        if len(read) > 1:
+            j = int(read[0])
+            text = f"the output depends on padding positions {j} to {int(read[-1])}"
+            finding = verdict.found(
+                kind="padding", item=b, query=0, key=j, size=size(verdict, b, 0, j), detail=text
             )
             verdict.broken("padding", finding)
             return

@@ -22,6 +22,9 @@ class Alike:
     item: int
     rows: np.ndarray
     theirs: np.ndarray
+    content: str
+    """The sequence that is padded. All rows of other sequences must be the same, and so must pooled
+    outputs."""
 
 
 @dataclass(frozen=True, eq=False)

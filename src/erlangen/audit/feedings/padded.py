@@ -17,24 +17,26 @@ from erlangen.audit.reading import SOUND, Mask
 def feedings(given: Given) -> Iterator[Feeding]:
     """The last item padded at its end, then at its start: nobody may read what stands there (T4).
 
-    Padding that the given inputs mark themselves is judged as it is given; here it is taken away first.
+    Every mask is tried by itself. Padding that the given inputs mark themselves is judged as it is given;
+    here it is taken away first.
     """
-    made = _mask(given)
-    if made is None:
-        return
-    content, mask, inputs = made
+    for number, (content, mask, inputs) in enumerate(_masks(given)):
+        yield from _padded(given, content, mask, inputs, "" if number == 0 else f" ({mask.name})")
+
+
+def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: str) -> Iterator[Feeding]:
     if not mask.real().all():
         whole = replace(mask, tensor=mask.unpadded())
         inputs, mask = _with_mask(inputs, mask, whole.tensor), whole
         if not given.runs(inputs):
             return
-    quarter = max(1, content.length // 4)
     n = content.length
+    hide = max(2, n // 4)  # two at least: a pooled output that takes one row by its place reads one of them
     for label, hidden, kept in (
-        ("padded", slice(n - quarter, n), (0, n - quarter)),
-        ("padded left", slice(0, quarter), (quarter, n)),
+        ("padded", slice(n - hide, n), (0, n - hide)),
+        ("padded left", slice(0, hide), (hide, n)),
     ):
-        if label == "padded left" and (n - quarter < 2 or mask.lengths):
+        if label == "padded left" and (n - hide < 2 or mask.lengths):
             continue
         tensor = mask.padded(-1, hidden)
         fed = _with_mask(inputs, mask, tensor)
@@ -46,10 +48,19 @@ def feedings(given: Given) -> Iterator[Feeding]:
         short = cut(replace(given, inputs=inputs, reading=reading), {content.name: kept}, "alone")
         rows = np.arange(*kept)
         yield replace(
-            one.feeding(label, fed),
-            alike=(Alike(short, -1, rows, rows - kept[0]),) if len(reading.sequences) == 1 else (),
+            one.feeding(label + named, fed),
+            alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if _cuts(one, content) else (),
             tolerant=label == "padded left",
         )
+
+
+def _cuts(given: Given, content: Content) -> bool:
+    """Whether one sequence can be cut without touching what belongs to another one of its length."""
+    reading = given.reading
+    if not any(one.length == content.length for one in reading.sequences if one is not content):
+        return True
+    parts = (*reading.contents, *reading.masks, *reading.labels)
+    return set(given.inputs.leaves(given.model)) <= {one.name for one in parts}
 
 
 def unpadded(given: Given) -> tuple[Alike, ...]:
@@ -66,44 +77,56 @@ def unpadded(given: Given) -> tuple[Alike, ...]:
         if row.all() or len(kept) < 2 or np.ptp(kept) + 1 != len(kept):
             continue
         span = (int(kept[0]), int(kept[-1]) + 1)
-        found.append(Alike(cut(given, {content.name: span}, "alone"), item, kept, kept - kept[0]))
+        alone = cut(given, {content.name: span}, "alone")
+        found.append(Alike(alone, item, kept, kept - kept[0], content.name))
     return tuple(found[:2])
 
 
-def _mask(given: Given) -> tuple[Content, Mask, Inputs] | None:
-    """The first sequence with a mask of its own, given or accepted under the name `attention_mask`."""
-    reading = given.reading
+ACCEPTED = ("attention_mask", "decoder_attention_mask")
+"""Masks that are made where the model takes them under these names and none are given."""
+
+
+def _masks(given: Given) -> Iterator[tuple[Content, Mask, Inputs]]:
+    """Every sequence with a mask of its own, given or accepted under a known name."""
+    reading, masked = given.reading, set[str]()
     for content in reading.sequences:
         mask = reading.mask(content.name)
-        if (
-            mask is not None
-            and mask.rate == 1
-            and content.sequence
-            and content.batch_axis is not None
-            and content.length >= 4
-        ):
-            return content, mask, given.inputs
+        masked |= set() if mask is None else {content.name}
+        if mask is not None and mask.rate == 1 and _paddable(content):
+            yield content, mask, given.inputs
+    for name in ACCEPTED:
+        made = _accepted(given, name, masked)
+        if made is not None:
+            yield made
+
+
+def _paddable(content: Content) -> bool:
+    return content.sequence and content.batch_axis is not None and content.length >= 4
+
+
+def _accepted(given: Given, name: str, masked: set[str]) -> tuple[Content, Mask, Inputs] | None:
+    """A mask that the model takes and was not given, of the first sequence or of the decoder's."""
     try:
         parameters = inspect.signature(given.model.forward).parameters
     except (TypeError, ValueError):
         return None
-    content = next((one for one in reading.sequences if one.sequence and one.batch_axis == 0), None)
-    if content is not None and content.name.rpartition(".")[2] in SOUND:
+    decoder = name.startswith("decoder")
+    found = [one for one in given.reading.sequences if one.sequence and one.batch_axis == 0]
+    found = [one for one in found if not decoder or one.name.startswith("decoder")]
+    content = found[0] if found else None
+    if content is None or not _paddable(content) or name not in parameters or content.name in masked:
+        return None
+    if content.name.rpartition(".")[2] in SOUND:
         return None  # models of sound take a mask for other ends than attention
-    if content is None or content.length < 4 or "attention_mask" not in parameters:
+    if name in given.inputs.named(given.model) and given.inputs.kwargs.get(name) is not None:
         return None
-    if (
-        "attention_mask" in given.inputs.named(given.model)
-        and given.inputs.kwargs.get("attention_mask") is not None
-    ):
-        return None
-    if len(given.inputs.args) > list(parameters).index("attention_mask"):
+    if len(given.inputs.args) > list(parameters).index(name):
         return None
     ones = torch.ones(content.batch, content.length, dtype=torch.long, device=content.tensor.device)
-    inputs = replace(given.inputs, kwargs={**given.inputs.kwargs, "attention_mask": ones})
+    inputs = replace(given.inputs, kwargs={**given.inputs.kwargs, name: ones})
     if not given.runs(inputs):
         return None
-    return content, Mask("attention_mask", ones, content.name, hides=False), inputs
+    return content, Mask(name, ones, content.name, hides=False), inputs
 
 
 def _with_mask(inputs: Inputs, mask: Mask, tensor: torch.Tensor) -> Inputs:
