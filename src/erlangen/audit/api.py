@@ -38,8 +38,10 @@ GIVEN_SHARE = 0.4
 """The part of the budget that the given inputs may take; what is left is shared by the other feedings."""
 NEEDED = 8
 """A feeding is tried if there is time for so many runs at least."""
-FULL_RUNS = 24
-"""So many runs at full length are kept time for, where other feedings are short."""
+FULL_RUNS = 10
+"""So many runs in training at full length are kept time for, where other feedings are short."""
+LEAST_SHARE = 0.3
+"""What is kept for later leaves this part of the time."""
 
 
 def audit(
@@ -206,14 +208,15 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         if examiner.budget.left <= max(late * examiner.budget.seconds, NEEDED * each * (small is not None)):
             trials.append(Examination(other.label, skipped=OUT_OF_TIME))
             continue
-        share = 1 / (len(others) - number)
-        if brief_one:  # what needs full length comes last and needs the most
-            share *= max(0.3, 1 - FULL_RUNS * runner.seconds / examiner.budget.left)
+        # What needs full length comes last and needs the most.
+        kept = examiner.runs_beside(result) + FULL_RUNS * brief_one
+        share = max(LEAST_SHARE, 1 - kept * runner.seconds / examiner.budget.left) / (len(others) - number)
         trial = examiner.examine(other, share)
         against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
         trials.append(trial)
         data_dependent |= trial.varying
 
+    examiner.beside(result)
     _patterns(examiner, [base, *(trial.seen for trial in trials if trial.seen is not None)])
     contradictions += result.contradictions
     for trial in trials:
@@ -532,6 +535,7 @@ def _tried(
         if tokens
         else None,
         "sampled": {label: list(pair) for label, pair in sampled.items()},
+        "beside attention": result.beside,
         "groups": {trial.label: trial.groups for _, trial in done if trial.groups},
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.contradictions import contradictions_of, padding_read
 from erlangen.audit.expect import Expectation, has_own_size
 from erlangen.audit.feedings.feeding import Alike, Feeding
@@ -65,6 +66,10 @@ class Examination:
     seen: Pass | None = None
     sampled: tuple[int, int] | None = None
     """(positions changed, positions there are), where not all were."""
+    waiting: list[tuple[Runner, Content, FlowVerdict, Scene, Inside]] = field(default_factory=list)
+    """Flows of rows at sampled positions, of which more may be told if time is left."""
+    beside: bool = False
+    """Whether every pair of positions was told beside attention."""
     groups: int = 0
     """How many groups of positions were changed at once, in place of those that were not changed alone."""
 
@@ -315,10 +320,37 @@ class Examiner:
             verdict.opened(what, str(error))
             return
         result.groups = max(result.groups, tried)
+        if verdict.role == "own" and found is None:
+            result.waiting.append((runner, content, verdict, scene, inside))
         if found is not None:
             verdict.broken(what, found)
         elif tried:
             verdict.held(what)
+
+    def runs_beside(self, result: Examination) -> int:
+        """How many runs `beside` may take, and those that follow a row to its position."""
+        return sum(needed(content.length) + FOLLOWED for _, content, *_ in result.waiting)
+
+    def beside(self, result: Examination) -> None:
+        """With the time that is left: what flows beside attention, at positions that were not changed."""
+        told = []
+        for runner, content, verdict, scene, inside in result.waiting:
+            runner.end = self.budget.end(1.0)
+            if any(one.counterexample is not None for one in result.calls):
+                return  # attention itself is at fault, and rows that it moves would be taken for others
+            self.tell(f"beside attention, from {content.name}")
+            found = beside_attention(runner, content, verdict, scene)
+            told.append(found is not None and found[1])
+            if found is None:
+                continue
+            finding = found[0]
+            if finding is not None and self.budget.left > 0:
+                finding = inside.origin(finding)
+            if found[1] or finding is not None:
+                what = f"{verdict.name}: extra edges beside attention"
+                self.ledger.settle(result.label, what, finding)
+                verdict.counterexample = verdict.counterexample or finding
+        result.beside = bool(told) and all(told)
 
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
         """The rows before a pooled output, judged in its place."""
@@ -424,7 +456,7 @@ class Examiner:
                 if (one.flow.output, one.flow.content, one.role) == (place.name, alike.content, "pooled")
             ]  # fmt: skip
             loss = bool(reading.labels) and any(one.flow.features == 1 for one in flows)
-            taken = [one for one in flows if len(padding_read_by(one, len(one.flow.relations) + alike.item))]
+            taken = [one for one in flows if len(padding_read_by(one, alike.item % len(one.flow.relations)))]
             return None if loss or taken or not flows else (np.zeros(1, int), np.zeros(1, int))
         if rows == content.length and theirs == len(alike.theirs):
             return alike.rows, alike.theirs

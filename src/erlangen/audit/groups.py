@@ -8,7 +8,7 @@ model before an output that has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ GROUPS = 6
 FEWEST = 1
 """So many of them whatever the budget."""
 
-Moves = Callable[[range], np.ndarray]
+Moves = Callable[[Sequence[int]], np.ndarray]
 """How much each row of each item moves when these positions change, relative to the largest entry: (batch,
 rows)."""
 
@@ -43,10 +43,15 @@ def moves_of_output(runner: Runner, content: Content, output: str) -> tuple[Move
     base = place.rows(runner.base())
     scale = float(base.double().abs().nan_to_num(posinf=0, neginf=0).max()) or 1.0
 
-    def moves(positions: range) -> np.ndarray:
+    def moves(positions: Sequence[int]) -> np.ndarray:
         return differs(place.rows(runner.changed(content, positions)), base)[1].numpy() / scale
 
     return moves, base.dtype.itemsize == 8
+
+
+def no_rounding(double: bool) -> float:
+    """Rows that move by more than this part of the largest entry do not move by rounding."""
+    return 1e-11 if double else ULPS * 1.2e-7
 
 
 def forbidden_by_groups(
@@ -59,7 +64,7 @@ def forbidden_by_groups(
     if len(bounds) < items:
         return None, 0
     dense = {bound: bound.dense() for bound in set(bounds)}
-    threshold = 1e-11 if double else ULPS * 1.2e-7
+    threshold = no_rounding(double)
 
     def silent(start: int, stop: int) -> list[np.ndarray]:
         """For each item the real rows that may read none of [start, stop)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,13 +67,13 @@ class Inside:
             None if len(self._positions) == n else tuple(self._positions),
         )
 
-    def moves(self) -> Callable[[range], np.ndarray]:
+    def moves(self) -> Callable[[Sequence[int]], np.ndarray]:
         """How much the rows of the last tensor with rows move with some positions; see
         `erlangen.audit.groups`."""
         last = self._last()
         assert last is not None
 
-        def moves(positions: range) -> np.ndarray:
+        def moves(positions: Sequence[int]) -> np.ndarray:
             moved = self.trace.moved(positions)
             if last >= len(moved):
                 raise DataError("the model takes other steps on other content, so rows cannot be compared")

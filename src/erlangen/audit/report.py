@@ -225,6 +225,8 @@ class Report:
                 groups = tried.get("groups", {}).get(label, 0)
                 at_once = f", {groups} group{'s' * (groups > 1)} of them at once" if groups else ""
                 parts.append(f"{count} of {of} positions changed one by one{at_once}")
+        if tried.get("beside attention"):
+            parts.append("all positions changed beside attention, each call of which was measured whole")
         late = [name for name, why in self.not_tried.items() if why == OUT_OF_TIME]
         if late:
             parts.append(f"no time for {', '.join(late)}")

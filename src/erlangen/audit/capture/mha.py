@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 def record(session: Session, function: Any, args: Any, kwargs: Any) -> MHACall:
     """The record of one call. Queries and keys come as (length, batch, dim), or (length, dim) unbatched."""
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    bound.apply_defaults()
-    arguments = dict(bound.arguments)
-    query, key = arguments["query"], arguments["key"]
+    given = arguments(function, args, kwargs)
+    query, key = given["query"], given["key"]
     batch = query.shape[1] if query.dim() == 3 else 1
     return MHACall(
-        session.frames.name(), batch, arguments["num_heads"], query.shape[0], key.shape[0],
-        function, arguments, fingerprints=(fingerprint(query), fingerprint(key)),
+        session.frames.name(), batch, given["num_heads"], query.shape[0], key.shape[0],
+        function, given, fingerprints=(fingerprint(query), fingerprint(key)),
     )  # fmt: skip
+
+
+def arguments(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Every argument of a call by its name."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)

@@ -226,7 +226,7 @@ class Runner:
         if recast is not None:
             inputs = inputs.map(lambda t: t.to(recast) if t.is_floating_point() else t)
         self.random.set()
-        begun = now()
+        begun, copied = now(), inputs.copied()  # outside: a copy is no step of the model
         with ExitStack() as stack:
             stack.enter_context(self.mode.on(model))
             if self.observed:
@@ -234,7 +234,7 @@ class Runner:
             stack.enter_context(behind)
             if within is not None:
                 stack.enter_context(within)
-            output = inputs.copied().run(model)
+            output = copied.run(model)
         self.runs += 1
         self._spent += now() - begun
         return output
