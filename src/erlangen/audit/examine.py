@@ -387,7 +387,8 @@ class Examiner:
         if self.positions is not None:
             return [p for p in self.positions if p < n] if content.axis is not None else None
         thorough = feeding.thorough or feeding.label == "given"
-        most = n if thorough else SPREAD
+        # So short that changing groups as well would take as many runs as changing every position.
+        most = n if thorough or n <= SPREAD + GROUPS else SPREAD
         # Others are the second run, those that change one item, and groups of positions.
         others = 1 + (min(content.batch, 8) if content.batch > 1 else 0)
         affordable = int(min(runner.affordable(), 1e9)) - others

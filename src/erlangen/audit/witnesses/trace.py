@@ -51,12 +51,19 @@ class Event:
 class Tracer(TorchFunctionMode):
     """Collects the events of one run."""
 
-    def __init__(self, model: nn.Module, content: Content, rows: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        content: Content,
+        rows: int,
+        weights: dict[int, torch.Tensor],
+        sources: bool = True,
+    ) -> None:
         super().__init__()
-        self._rows = rows
+        self._rows, self._sources = rows, sources
         self.events: list[Event] = []
         self._content = content
-        self._weights: dict[int, torch.Tensor] = {}
+        self._weights = weights
         self._stack: list[tuple[str, str]] = [("", type(model).__name__)]
         self._handles: list[Any] = []
         self._model = model
@@ -112,7 +119,7 @@ class Tracer(TorchFunctionMode):
         inner = self._stack[-1]
         parent = self._stack[-2][0] if len(self._stack) > 1 else ""
         if module is None:
-            where = source_line() if label not in ("enters", "leaves") else None
+            where = source_line() if self._sources and label not in ("enters", "leaves") else None
             self.events.append(Event(label, *inner, parent, where, rows, tensor.dim() == 3))
         else:
             self.events.append(Event(label, module, kind, inner[0], None, rows, tensor.dim() == 3))
@@ -151,10 +158,12 @@ class Trace:
 
     def __init__(self, runner: Runner, content: Content, rows: int | None = None) -> None:
         self._runner, self._content, self._rows = runner, content, rows or content.length
-        self.base = self._events([])
+        self._weights: dict[int, torch.Tensor] = {}
+        self.base = self._events([], sources=True)
 
-    def _events(self, positions: Any, item: int | None = None) -> list[Event]:
-        tracer = Tracer(self._runner.model, self._content, self._rows)
+    def _events(self, positions: Any, item: int | None = None, sources: bool = False) -> list[Event]:
+        """The events of one run; the lines of code are looked up in the base run alone."""
+        tracer = Tracer(self._runner.model, self._content, self._rows, self._weights, sources)
         self._runner.changed(self._content, positions, item, within=tracer)
         return tracer.events
 
