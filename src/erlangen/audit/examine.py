@@ -15,7 +15,7 @@ from torch import nn
 
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.contradictions import contradictions_of, padding_read
-from erlangen.audit.expect import Expectation, has_own_size
+from erlangen.audit.expect import AtMost, Expectation, has_own_size, overall
 from erlangen.audit.feedings.feeding import Alike, Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
@@ -25,10 +25,11 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.other_rows import everything
 from erlangen.audit.outputs import Place, places
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
-from erlangen.audit.witnesses.flow import LEAST, Flow, measure
+from erlangen.audit.witnesses.flow import LEAST, Flow, differs, measure
 from erlangen.audit.witnesses.runs import Budget, Runner, now
 from erlangen.errors import DataError, ErlangenError
 from erlangen.relations import Neighborhoods
@@ -202,6 +203,7 @@ class Examiner:
             self.places = {place.name: place for place in runner.places()}
         self._finite(feeding, runner, output, real)
         every = [(one, False) for one in contents] + [(one, True) for one in feeding.reading.labels]
+        readers = _readers(runner, output)
         for number, (content, labels) in enumerate(every):
             runner.end = now() + (end - now()) / (len(every) - number)
             positions = self._positions(content, runner, feeding)
@@ -231,6 +233,7 @@ class Examiner:
                 own_padding=label.startswith("padded"),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
+                readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: _awake(runner, one, name, at),
             )  # fmt: skip
@@ -249,8 +252,12 @@ class Examiner:
         result: Examination,
         runner: Runner,
     ) -> None:
-        everything = [*scene.contents, *feeding.reading.labels]
-        role = role_of(flow, content, everything, flow.relations[0].queries)
+        # An input that does not move this output is no rival for its rows.
+        read = scene.readers.get(flow.output)
+        rivals = [one for one in scene.contents if one is content or read is None or one.name in read]
+        role = role_of(flow, content, [*rivals, *feeding.reading.labels], flow.relations[0].queries)
+        if role == "mapped" and not labels and _of_another(flow, content, scene):
+            role = "foreign"
         verdict = judge_flow(flow, content, "labels" if labels else role, scene)
         result.flows.append(verdict)
         if scene.own_padding:
@@ -372,6 +379,10 @@ class Examiner:
                 verdict.notes.append(
                     f"nothing is expected of reading {content.name}, which is another sequence"
                 )
+                return verdict
+            relation = overall(scene.expect)
+            if isinstance(relation, AtMost) and everything(relation):
+                verdict.held("extra edges")  # nothing could be too much
                 return verdict
             verdict.opened(
                 "extra and missing edges",
@@ -508,6 +519,31 @@ class Examiner:
 
     notes: list[str] = field(default_factory=list)
     """What is worth saying and breaks nothing."""
+
+
+def _readers(runner: Runner, output: Any) -> dict[str, set[str]]:
+    """Output -> the inputs that move it; empty where there is one input only, or one cannot be changed."""
+    contents = runner.reading.contents
+    found: dict[str, set[str]] = {place.name: set() for place in runner.places()}
+    if len(contents) < 2:
+        return {}
+    for content in contents:
+        try:
+            other = runner.changed(content, range(content.length))
+            for place in runner.places():
+                if bool(differs(place.rows(other), place.rows(output))[0].any()):
+                    found[place.name].add(content.name)
+        except Exception:
+            return {}  # the flow says why
+    return found
+
+
+def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
+    """Whether an output is of another sequence alone: this input moves other outputs and not this one."""
+    read = scene.readers.get(flow.output)
+    moves = any(content.name in names for names in scene.readers.values())
+    others = {one.name for one in scene.contents if one.axis is not None and one is not content}
+    return read is not None and content.name not in read and moves and bool(read & others)
 
 
 def _each_itself(flow: Flow) -> bool:

@@ -163,6 +163,8 @@ class Scene:
     these."""
     seen: list[Neighborhoods] = field(default_factory=list)
     """For each item, what any output of this sequence reads: an output of inner states may read less."""
+    readers: dict[str, set[str]] = field(default_factory=dict)
+    """Output -> the inputs that move it, where there are several inputs."""
     awake: Callable[[Content, str], Flow | None] | None = None
     """The flow where nothing hides it: in double precision with small activations (a saturated softmax hides
     edges) and with parameters that are all zero filled (a gate that starts at zero hides what it gates)."""

@@ -30,7 +30,8 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
         )
         return
-    if not _follows_ratio(flow):
+    # Where everything may be read it does not matter which row belongs to which position.
+    if not _follows_ratio(flow) and not everything(relation):
         verdict.opened(
             "extra and missing edges",
             f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
@@ -61,6 +62,11 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def everything(relation: object) -> bool:
+    """Whether a relation allows everything, whatever the sizes are."""
+    return (relation.relation if isinstance(relation, AtMost) else relation) == Full()
 
 
 def _follows_ratio(flow: Flow) -> bool:

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.building import built, narrow, one_of_each_kind, sectioned
+from erlangen.audit.sample_inputs import inputs_of
 from erlangen.errors import DataError, ParameterError
 
 SIZES = {
@@ -37,7 +39,7 @@ SIZES = {
     "max_source_positions": 512,
     "max_target_positions": 512, "type_vocab_size": 2, "num_groups": 1, "query_pre_attn_scalar": 8,
     "cls_token_id": 3,
-    "sep_token_id": 2, "mask_token_id": 4,
+    "sep_token_id": 2, "mask_token_id": 4, "image_token_id": 10, "image_token_index": 10,
 }  # fmt: skip
 KEPT_WHEN_NONE = {"sliding_window", "n_inner", "num_key_value_heads", "head_dim"}
 """Sizes that a configuration may leave open; then they stay open."""
@@ -91,15 +93,11 @@ def transformers_model(model_type: str, n: int | None = None) -> tuple[nn.Module
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
+        recipes = [small, lambda one: sectioned(small(one)), narrow, lambda one: narrow(one, images=False)]
         try:
-            model: Any = transformers.AutoModel.from_config(small(known[model_type]))
-        except Exception as error:
-            raise DataError(
-                f"transformers:{model_type} cannot be built small from its configuration "
-                f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}); "
-                "write a factory that returns (model, inputs)"
-            ) from error
-    return model, inputs_for(model.eval(), n or 32)
+            return built(known[model_type], n or 32, recipes)
+        except DataError as error:
+            raise DataError(f"transformers:{model_type} {error}") from error
 
 
 def _near(written: str, known: list[str]) -> list[str]:
@@ -137,13 +135,14 @@ def small(config_class: Any) -> Any:
             continue  # follows from other sizes
         try:
             value = getattr(usual, name)
-        except (AttributeError, NotImplementedError):
-            continue
+        except Exception:
+            continue  # a property may raise anything
         if value is None and name in KEPT_WHEN_NONE:
             continue
         chosen[given] = [size] * 2 if isinstance(value, list | tuple) else size
-    for name, part in getattr(config_class, "sub_configs", {}).items():
-        if hasattr(part, "attribute_map") and getattr(part, "model_type", ""):
+    for name in getattr(config_class, "sub_configs", {}):
+        part = type(getattr(usual, name, None))  # the class that is meant where any may be given (AutoConfig)
+        if getattr(part, "model_type", ""):
             chosen[name] = small(part).to_dict()
     rotary = getattr(usual, "rotary_dim", None)
     if isinstance(rotary, int) and rotary > 8:
@@ -151,58 +150,21 @@ def small(config_class: Any) -> Any:
     layers = getattr(usual, "attention_types", None)
     if layers is not None:  # GPT-Neo says its layers as [[kinds, times]]
         chosen["attention_types"] = [[["global", "local"], 1]]
-    kinds = getattr(usual, "layer_types", None)
-    if kinds and not isinstance(getattr(config_class, "layer_types", None), property):
-        # One layer of each kind at least, so that hybrid models show all of them.
-        chosen["layer_types"] = list(dict.fromkeys(kinds)) * (1 if len(set(kinds)) > 1 else 2)
-        layers_name = usual.attribute_map.get("num_hidden_layers", "num_hidden_layers")
-        chosen[layers_name] = len(chosen["layer_types"])
+    one_of_each_kind(usual, config_class, chosen)
     if hasattr(usual, "window_size") and isinstance(usual.window_size, int) and layers is not None:
         chosen["window_size"] = 8
     return config_class(**chosen)
 
 
 def inputs_for(model: nn.Module, n: int) -> dict[str, torch.Tensor]:
-    """Inputs for a transformers model, by the names its forward takes: a batch of two, always the same."""
-    names = set(inspect.signature(model.forward).parameters)
-    config: Any = getattr(model, "config", None)
-    config = getattr(config, "text_config", None) or config
-    generator = torch.Generator().manual_seed(0)
-    vocabulary = int(getattr(config, "vocab_size", 64) or 64)
-    low = min(5, vocabulary - 2)
-
-    def tokens(length: int) -> torch.Tensor:
-        return torch.randint(low, vocabulary, (2, length), generator=generator)
-
-    inputs: dict[str, torch.Tensor] = {}
-    if "input_ids" in names:
-        inputs["input_ids"] = tokens(n)
-        if "attention_mask" in names:
-            inputs["attention_mask"] = torch.ones(2, n, dtype=torch.long)
-    elif "input_features" in names:
-        bins = int(getattr(config, "num_mel_bins", 80))
-        inputs["input_features"] = torch.randn(
-            2, bins, 2 * int(config.max_source_positions), generator=generator
-        )
-    if ("pixel_values" in names and "input_ids" not in names) or _both(names, config):
-        whole: Any = model.config
-        side = config.image_size if hasattr(config, "image_size") else whole.vision_config.image_size
-        side = side[0] if isinstance(side, list | tuple) else side
-        channels = int(getattr(config, "num_channels", 3))
-        inputs["pixel_values"] = torch.randn(2, channels, side, side, generator=generator)
-    if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
-        inputs["decoder_input_ids"] = tokens(max(2, n * 3 // 4))
-    if not inputs:
-        raise DataError(
-            f"no inputs are known for {type(model).__name__}.forward({', '.join(sorted(names))}); "
-            "write a factory that returns (model, inputs)"
-        )
-    return inputs
-
-
-def _both(names: set[str], config: Any) -> bool:
-    """Models of images and text at once, such as CLIP."""
-    return {"pixel_values", "input_ids"} <= names and hasattr(config, "projection_dim")
+    """The likeliest inputs for a transformers model, by the names its forward takes; they may not run."""
+    for inputs in inputs_of(model, n):
+        return inputs
+    names = ", ".join(sorted(inspect.signature(model.forward).parameters))
+    raise DataError(
+        f"no inputs are known for {type(model).__name__}.forward({names}); "
+        "write a factory that returns (model, inputs)"
+    )
 
 
 def _called(target: str, place: str, name: str, n: int | None) -> tuple[nn.Module, Any]:

@@ -118,6 +118,8 @@ def _accepted(given: Given, name: str, masked: set[str]) -> tuple[Content, Mask,
         return None
     if content.name.rpartition(".")[2] in SOUND:
         return None  # models of sound take a mask for other ends than attention
+    if name == "attention_mask" and content.name.startswith("decoder_"):
+        return None  # then `attention_mask` is the encoder's
     if name in given.inputs.named(given.model) and given.inputs.kwargs.get(name) is not None:
         return None
     if len(given.inputs.args) > list(parameters).index(name):

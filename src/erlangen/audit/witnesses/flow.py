@@ -18,9 +18,10 @@ import torch
 from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.outputs import Place
+from erlangen.audit.outputs import Place, floating
 from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
+from erlangen.audit.witnesses.double import AnyPrecision
 from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
@@ -258,8 +259,34 @@ def _batch_leaks(
                 # One axis of items times rows may hold either first: only what moves in both views is a leak.
                 views = [place] if place.folded is None else [place, replace(place, folded="items last")]
                 moves = [_moved_item(view.rows(output), view.rows(base), item) for view in views]
+                if None not in moves and _pairs(runner, place, base):
+                    # Entry (a, b) compares items a and b, as in CLIP: the column of an item is its own, too.
+                    rows = place.rows(output).clone()
+                    rows[..., item] = place.rows(base)[..., item]
+                    moves = [_moved_item(rows, place.rows(base), item)]
                 leaks[k] = None if None in moves else moves[0]
     return leaks
+
+
+def _pairs(runner: Runner, place: Place, base: object) -> bool:
+    """Whether an output has an entry for each pair of items: both of its axes follow the batch."""
+    batch = runner.reading.batch
+    if not place.pooled or place.rows(base).shape != (batch, 1, batch):
+        return False
+    tensors = (*runner.reading.contents, *runner.reading.labels)
+    axes = {id(one.tensor): one.batch_axis for one in tensors}
+
+    def first(tensor: torch.Tensor) -> torch.Tensor:
+        axis = axes.get(id(tensor), 0)
+        if axis is None or tensor.dim() <= axis or tensor.shape[axis] != batch:
+            return tensor
+        return tensor.narrow(axis, 0, 1)
+
+    try:
+        alone = dict(floating(runner.on(runner.inputs.map(first))))[place.name]
+    except Exception:
+        return False
+    return tuple(alone.shape) == (1, 1)
 
 
 def _moved_item(rows: torch.Tensor, base: torch.Tensor, item: int) -> tuple[int, int, float] | None:
@@ -355,13 +382,13 @@ def _in(
         runner = Runner(runner.model, runner.inputs, runner.reading, runner.snapshot)
     try:
         model = copy.deepcopy(runner.model).to(dtype)
-        output = runner.changed(content, [], model=model, recast=dtype)
+        output = runner.changed(content, [], model=model, recast=dtype, within=AnyPrecision())
         base = [place.rows(output).clone() for place in found]
     except Exception:
         return None  # kernels without this type, or modules that cannot be copied
 
     def change(j: int) -> list[np.ndarray]:
-        output = runner.changed(content, j, model=model, recast=dtype)
+        output = runner.changed(content, j, model=model, recast=dtype, within=AnyPrecision())
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, base, strict=True)]
 
     return change

@@ -1,0 +1,42 @@
+"""Operators that PyTorch has in single precision only, computed in any: a copy in double must run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class AnyPrecision(TorchFunctionMode):
+    """Runs grouped products (mixtures of experts) in the type of their operands.
+
+    >>> x, weight = torch.ones(3, 2).double(), torch.ones(2, 2, 4).double()
+    >>> with AnyPrecision():
+    ...     y = torch.nn.functional.grouped_mm(x, weight, offs=torch.tensor([1, 3], dtype=torch.int32))
+    >>> y.shape, y.dtype
+    (torch.Size([3, 4]), torch.float64)
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in ("grouped_mm", "_grouped_mm"):
+            result = _grouped(*args, **kwargs)
+            if result is not None:
+                return result
+        return func(*args, **kwargs)
+
+
+def _grouped(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor | None:
+    """Rows of `a` by group times the matrix of the group; None where that is not what is asked for."""
+    ends = options.pop("offs", None)
+    if a.dtype != torch.float64 or a.dim() != 2 or b.dim() != 3 or ends is None or any(
+        value is not None for value in options.values()
+    ):  # fmt: skip
+        return None
+    result = a.new_zeros(a.shape[0], b.shape[-1])
+    start = 0
+    for matrix, end in zip(b, ends.tolist(), strict=True):
+        result[start:end] = a[start:end] @ matrix
+        start = end
+    return result
