@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-long lint bench sanitize museum clean
+.PHONY: demo test test-long lint bench sanitize museum every-type clean
 
 $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -44,6 +44,10 @@ bench: $(STAMP)
 # Faults that were really released, each under the version that has it and under one that does not.
 museum: $(STAMP)
 	$(BIN)/python museum/run.py
+
+# Every model type of the installed transformers, built small, run and audited: about an hour, and can be stopped.
+every-type: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/audit/every_type.py build/every_type.jsonl
 
 clean:
 	rm -rf .venv build

@@ -6,6 +6,7 @@ or, where the sizes of a configuration hang together in other ways, all widths d
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,12 +39,16 @@ FEW = {
 }  # fmt: skip
 """Counts that may be small whatever the widths are."""
 
+LARGE = 10_000_000
+"""A model of more parameters is not small."""
+
 Recipe = Callable[[Any], Any]
 
 
 def built(config_class: Any, n: int, recipes: list[Recipe]) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """The first model that runs, and inputs of length n for it; a DataError says what failed first."""
     failed: list[str] = []
+    large: list[tuple[int, nn.Module, dict[str, torch.Tensor]]] = []
     for recipe in recipes:
         try:
             model = model_of(recipe(config_class)).eval()
@@ -56,12 +61,18 @@ def built(config_class: Any, n: int, recipes: list[Recipe]) -> tuple[nn.Module, 
             try:
                 with torch.no_grad():
                     model(**inputs)
-                return model, inputs
+                size = sum(one.numel() for one in model.parameters())
+                if size <= LARGE:
+                    return model, inputs
+                large.append((size, model, inputs))  # another recipe may make it smaller
+                break
             except Exception as error:
                 failed.append(f"does not run on {', '.join(inputs)} ({_first_line(error)})")
         if not known:
             takes = ", ".join(sorted(inspect.signature(model.forward).parameters))
             failed.append(f"is built, but no inputs are known for {type(model).__name__}.forward({takes})")
+    if large:
+        return min(large, key=lambda one: one[0])[1:]
     told = [text for text in failed if not text.startswith("cannot be built")] or failed
     raise DataError(f"{told[0]}; write a factory that returns (model, inputs)")
 
@@ -78,18 +89,24 @@ def model_of(config: Any) -> nn.Module:
         return transformers.AutoModel.from_config(config)
     module = inspect.getmodule(type(config))
     name = "" if module is None else module.__name__.replace("configuration_", "modeling_")
-    found = [
+    classes = [one for one in vars(importlib.import_module(name)).values() if isinstance(one, type)]
+    own = [
         one
-        for one in vars(__import__(name, fromlist=["*"])).values()
-        if isinstance(one, type)
-        and issubclass(one, transformers.PreTrainedModel)
+        for one in classes
+        if issubclass(one, transformers.PreTrainedModel)
         and one.config_class is type(config)
         and "PreTrained" not in one.__name__
     ]
-    if not found:
+    if own:
+        own.sort(key=lambda one: (not one.__name__.endswith("Model"), len(one.__name__)))
+        return own[0]._from_config(config)
+    stem = type(config).__name__.removesuffix("Config")
+    parts: list[Any] = [
+        one for one in classes if issubclass(one, nn.Module) and one.__name__ in (stem, f"{stem}Model")
+    ]
+    if not parts:
         raise DataError(f"{name} has no model for {type(config).__name__}")
-    found.sort(key=lambda one: (not one.__name__.endswith("Model"), len(one.__name__)))
-    return found[0]._from_config(config)
+    return parts[0](config)
 
 
 def narrow(config_class: Any, images: bool = True) -> Any:
@@ -118,7 +135,7 @@ def narrow(config_class: Any, images: bool = True) -> Any:
     return config_class(**chosen)
 
 
-def sectioned(config: Any) -> Any:
+def sectioned(config: Any, sections: tuple[int, ...]) -> Any:
     """The configuration with its rotary features split anew between time, height and width.
 
     Where the split is not given, models take one that fits their usual head size only.
@@ -126,7 +143,7 @@ def sectioned(config: Any) -> Any:
     for part in (config, *(_get(config, name) for name in getattr(config, "sub_configs", {}))):
         rotary = _get(part, "rope_parameters")
         if isinstance(rotary, dict) and "rope_theta" in rotary:
-            rotary["mrope_section"] = [2, 1, 1]
+            rotary["mrope_section"] = list(sections)
     return config
 
 
@@ -147,15 +164,17 @@ def _narrower(entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         elif any(part in name for part in WIDTHS) and not set(name.split("_")) & set(OTHERS):
             if isinstance(value, int) and not isinstance(value, bool) and value >= 32:
                 yield name, max(value // NARROWER, 4)
-            elif _integers(value) and max(value) >= 16:
-                few = [max(one // NARROWER, 1) for one in value]
-                if "section" in name:  # parts of one width
-                    few[0] += sum(value) // NARROWER - sum(few)
-                yield name, few
+            elif isinstance(value, list | tuple) and value and all(type(one) is int for one in value):
+                yield name, _fewer(name, list(value))
 
 
-def _integers(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(type(one) is int for one in value)
+def _fewer(name: str, widths: list[int]) -> list[int]:
+    if max(widths) < 16:
+        return widths
+    few = [max(one // NARROWER, 1) for one in widths]
+    if "section" in name:  # parts of one width
+        few[0] += sum(widths) // NARROWER - sum(few)
+    return few
 
 
 def _get(config: Any, name: str) -> Any:

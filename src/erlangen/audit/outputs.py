@@ -121,8 +121,8 @@ def place_of(
     first = (sequences or found)[0]
     lengths = [one.length for one in sequences]
     shape = tuple(tensor.shape)
-    if tensor.dim() == 0:
-        return Place(name, None, None)
+    if tensor.dim() == 0 or (tensor.dim() == 1 and name.rpartition(".")[2] == "loss"):
+        return Place(name, None, None)  # a loss may be a mean over the batch, repeated for each item
     if first.batch_axis is None:
         return Place(name, 0 if tensor.dim() >= 2 or shape[0] in lengths else None, None)
     batch = first.batch

@@ -325,7 +325,8 @@ def _as_content(
             return Content(name, tensor, 0, 1, pool)
         return Content(name, tensor, 1, 0, pool)
     if _last(name) in SOUND and tensor.dim() in (2, 3):
-        axis = tensor.dim() - 1 if tensor.dim() == 2 or not _frames_first(model, tensor) else 1
+        last = tensor.dim() == 2 or tensor.shape[1] == 1 or not _frames_first(model, tensor)
+        axis = tensor.dim() - 1 if last else 1  # one channel is no sequence
         return Content(name, tensor, axis, 0, None, block=max(1, tensor.shape[axis] // BLOCKS))
     if tensor.dim() == 1:
         return Content(name, tensor, None, 0 if batched and tensor.shape[0] == batch else None, None)

@@ -38,6 +38,9 @@ def inputs_of(model: nn.Module, n: int) -> Iterator[Tensors]:
         yield {**sound, **given.decoder()}
         if text is not None:
             yield {**text, **sound}
+    if "past_values" in names:
+        length = int(given.find("context_length") or n)
+        yield {"past_values": given.normal(2, length, int(given.find("num_input_channels") or 1))}
     for name in VECTORS:
         if name in names:
             vectors = given.normal(2, n, given.width)
@@ -105,7 +108,8 @@ class _Maker:
         )
         channels = self.find("num_channels") or self.find("in_channels") or 3
         channels = channels if isinstance(channels, int) else 3
-        for name in ("pixel_values", "pixel_values_videos", "pixel_values_images"):
+        patches = {"hidden_states"} if {"hidden_states", "grid_thw"} <= self.names else set()
+        for name in ("pixel_values", "pixel_values_videos", "pixel_values_images", *patches):
             if name not in self.names:
                 continue
             grid = next((one for one in ("image_grid_thw", "grid_thw") if one in self.names), None)
@@ -117,6 +121,8 @@ class _Maker:
                     name: self.normal(2 * sides * sides, entries),
                     grid: torch.tensor([[1, sides, sides]] * 2),
                 }
+            if name in patches:
+                continue
             yield {name: self.normal(2, channels, side, side)}
             frames = self.find("num_frames") or self.find("frames_per_clip") or 2
             yield {name: self.normal(2, int(frames), channels, side, side)}

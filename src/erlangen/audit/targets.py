@@ -93,7 +93,14 @@ def transformers_model(model_type: str, n: int | None = None) -> tuple[nn.Module
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        recipes = [small, lambda one: sectioned(small(one)), narrow, lambda one: narrow(one, images=False)]
+        recipes = [
+            small,
+            lambda one: small(one, filled=True),
+            lambda one: sectioned(small(one), (2, 1, 1)),
+            lambda one: sectioned(small(one), (1, 1, 0)),
+            narrow,
+            lambda one: narrow(one, images=False),
+        ]
         try:
             return built(known[model_type], n or 32, recipes)
         except DataError as error:
@@ -119,8 +126,8 @@ def _near(written: str, known: list[str]) -> list[str]:
     return [by_plain[name] for name in get_close_matches(plain(stem), by_plain, 3)]
 
 
-def small(config_class: Any) -> Any:
-    """A configuration with every size that it knows made small.
+def small(config_class: Any, filled: bool = False) -> Any:
+    """A configuration with every size that it knows made small, with `filled` also those that it leaves open.
 
     >>> import transformers
     >>> small(transformers.BertConfig).hidden_size
@@ -137,13 +144,13 @@ def small(config_class: Any) -> Any:
             value = getattr(usual, name)
         except Exception:
             continue  # a property may raise anything
-        if value is None and name in KEPT_WHEN_NONE:
+        if value is None and name in KEPT_WHEN_NONE and not filled:
             continue
         chosen[given] = [size] * 2 if isinstance(value, list | tuple) else size
     for name in getattr(config_class, "sub_configs", {}):
         part = type(getattr(usual, name, None))  # the class that is meant where any may be given (AutoConfig)
         if getattr(part, "model_type", ""):
-            chosen[name] = small(part).to_dict()
+            chosen[name] = small(part, filled).to_dict()
     rotary = getattr(usual, "rotary_dim", None)
     if isinstance(rotary, int) and rotary > 8:
         chosen["rotary_dim"] = 4
