@@ -179,7 +179,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     examiner.base = base.calls
     if examiner.positions is not None:
         _check_positions(examiner.positions, reading)
-    result = examiner.examine(feeding, GIVEN_SHARE, base)
+    result = _examined(examiner, feeding, GIVEN_SHARE, base)
     main = _main_flow(result.flows)
     if main is not None and _has_fast_path(model):
         _fast_path(examiner, feeding, main)
@@ -211,7 +211,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         # What needs full length comes last and needs the most.
         kept = examiner.runs_beside(result) + FULL_RUNS * brief_one
         share = max(LEAST_SHARE, 1 - kept * runner.seconds / examiner.budget.left) / (len(others) - number)
-        trial = examiner.examine(other, share)
+        trial = _examined(examiner, other, share)
         against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
         trials.append(trial)
         data_dependent |= trial.varying
@@ -265,6 +265,21 @@ def _read(runner: Runner, small: Short | None) -> Reading:
         return runner.base() if other is inputs and within is None else runner.on(other, within)
 
     return measured(model, inputs, read(model, inputs), run)
+
+
+def _examined(examiner: Examiner, feeding: Feeding, share: float, seen: Pass | None = None) -> Examination:
+    """A feeding, examined; where no rule fits its outputs it is open, and the others are judged."""
+    try:
+        return examiner.examine(feeding, share, seen)
+    except ErlangenError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        settled = "say content=[...]" if feeding.label == "given" else "leave it out by feedings=[...]"
+        examiner.ledger.open(
+            feeding.label, "the outputs", f"they could not all be compared ({reason}): {settled}"
+        )
+        return Examination(feeding.label, skipped=reason)
 
 
 def _fixed_axes(

@@ -90,6 +90,11 @@ class Place:
         tensor = tensor.movedim((self.batch_axis, self.axis), (0, 1))
         return tensor.reshape(*tensor.shape[:2], -1)
 
+    def fits(self, shape: tuple[int, ...], items: int) -> bool:
+        """Whether an output of this shape, for so many items, can have its rows here."""
+        axes = max(self.axis or 0, self.batch_axis or 0)
+        return len(shape) > axes or not shape if self.folded is None else shape[0] % items == 0
+
     def _unfolded(self, tensor: torch.Tensor) -> tuple[int, int]:
         rows = tensor.shape[0] // self.items
         return (self.items, rows) if self.folded == "items first" else (rows, self.items)

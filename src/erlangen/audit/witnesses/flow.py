@@ -255,7 +255,12 @@ def _batch_leaks(
             break
         output = runner.first_item(content) if item == 0 else runner.changed(content, every, item)
         for k, place in enumerate(found):
-            if leaks[k] is None and place.batch_axis is not None:
+            owner = _owner(place, found, content.batch)
+            if leaks[k] is None and owner is not None:
+                moved = differs(place.rows(output), place.rows(base))[1]
+                if item != owner and float(moved.max()) > ULPS * torch.finfo(torch.float32).eps:
+                    leaks[k] = item, owner, float(moved.max()) / _scale(place.rows(base))
+            elif leaks[k] is None and place.batch_axis is not None:
                 # One axis of items times rows may hold either first: only what moves in both views is a leak.
                 views = [place] if place.folded is None else [place, replace(place, folded="items last")]
                 moves = [_moved_item(view.rows(output), view.rows(base), item) for view in views]
@@ -266,6 +271,14 @@ def _batch_leaks(
                     moves = [_moved_item(rows, place.rows(base), item)]
                 leaks[k] = None if None in moves else moves[0]
     return leaks
+
+
+def _owner(place: Place, found: list[Place], batch: int) -> int | None:
+    """The item that an output is of, where a list holds one tensor for each item; None elsewhere."""
+    stem, _, number = place.name.rpartition(".")
+    alike = [one for one in found if one.name.rpartition(".")[0] == stem]
+    each = place.folded is not None and number.isdigit() and len(alike) == batch
+    return int(number) if each and int(number) < batch else None
 
 
 def _pairs(runner: Runner, place: Place, base: object) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs, with_content
-from erlangen.audit.outputs import Place, output_tensors, places
+from erlangen.audit.outputs import Place, floating, output_tensors, places
 from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
 
@@ -166,9 +166,13 @@ class Runner:
                     other = self.first_item(sequences[0])
                 except Exception:
                     other = None  # content that cannot be changed is reported where its flow is measured
-            made = places(self.base(), self.reading.contents, other, self.fixed)
+            output = self.base()
+            made = places(output, self.reading.contents, other, self.fixed)
+            sizes = {name: tensor.shape for name, tensor in floating(output)}
             for number, place in enumerate(made):
                 like = self.like.get(place.name)
+                if like is not None and not like.fits(sizes[place.name], self.reading.batch):
+                    like = None
                 if like is not None:  # axes of equal size by chance are told by the feeding where they differ
                     made[number] = replace(like, items=self.reading.batch)
             self._places = sorted(made, key=lambda place: place.pooled)
