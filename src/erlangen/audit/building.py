@@ -6,6 +6,7 @@ or, where the sizes of a configuration hang together in other ways, all widths d
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -120,12 +121,12 @@ def narrow(config_class: Any, images: bool = True) -> Any:
     chosen = dict(_narrower(_own(usual)))
     for name, size in FEW.items():
         given = usual.attribute_map.get(name, name)
-        if isinstance(_get(usual, name), int) and _settable(config_class, given):
+        if isinstance(_get(usual, name), int) and settable(usual, given):
             chosen[given] = size
     patch = _get(usual, "patch_size")
     if images and isinstance(patch, int) and isinstance(_get(usual, "image_size"), int):
         chosen["image_size"] = 4 * patch
-    one_of_each_kind(usual, config_class, chosen)
+    one_of_each_kind(usual, chosen)
     for name in getattr(config_class, "sub_configs", {}):
         part = type(_get(usual, name))
         if getattr(part, "model_type", ""):
@@ -185,19 +186,25 @@ def _get(config: Any, name: str) -> Any:
         return None
 
 
-def _settable(config_class: Any, name: str) -> bool:
-    """Whether a value can be given: properties without a setter follow from others."""
-    place = getattr(config_class, name, None)
-    return not (isinstance(place, property) and place.fset is None)
+def settable(usual: Any, name: str) -> bool:
+    """Whether a configuration takes this value: some follow from others, and their setters refuse."""
+    place = getattr(type(usual), name, None)
+    if not isinstance(place, property):
+        return True
+    try:
+        setattr(copy.copy(usual), name, getattr(usual, name))
+    except Exception:
+        return False
+    return True
 
 
-def one_of_each_kind(usual: Any, config_class: Any, chosen: dict[str, Any]) -> None:
+def one_of_each_kind(usual: Any, chosen: dict[str, Any]) -> None:
     """One layer of each kind at least, so that hybrid models show all of them."""
     given = usual.attribute_map.get("layer_types", "layer_types")
     kinds = _get(usual, given)
     every = isinstance(kinds, list) and kinds and len(kinds) == _get(usual, "num_hidden_layers")
-    if every and _settable(config_class, given):
+    if every and settable(usual, given):
         chosen[given] = list(dict.fromkeys(kinds)) * (1 if len(set(kinds)) > 1 else 2)
         layers = usual.attribute_map.get("num_hidden_layers", "num_hidden_layers")
-        if _settable(config_class, layers):
+        if settable(usual, layers):
             chosen[layers] = len(chosen[given])

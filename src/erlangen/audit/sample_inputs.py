@@ -16,6 +16,8 @@ VECTORS = ("inputs_embeds", "hidden_states", "query_embeds", "encoder_hidden_sta
 """Names under which vectors are taken, by models that take nothing else."""
 SAMPLES = 1600
 """Samples of sound: a tenth of a second."""
+BINS = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size", "input_dim")
+"""Names of the number of features of a frame."""
 FRAMES = 64
 """Frames of a spectrogram."""
 
@@ -154,7 +156,7 @@ class _Maker:
 
     def sounds(self) -> Iterator[Tensors]:
         """Spectrograms, either axis first, and samples."""
-        bins = int(self.find("num_mel_bins") or self.find("feature_size") or self.find("input_dim") or 80)
+        bins = int(next(filter(None, map(self.find, BINS)), 80))
         if "input_features" in self.names:
             frames = 2 * int(self.find("max_source_positions") or FRAMES // 2)
             forms = [self.normal(2, bins, frames), self.normal(2, FRAMES, bins)]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.building import built, narrow, one_of_each_kind, sectioned
+from erlangen.audit.building import built, narrow, one_of_each_kind, sectioned, settable
 from erlangen.audit.sample_inputs import inputs_of
 from erlangen.errors import DataError, ParameterError
 
@@ -137,8 +137,7 @@ def small(config_class: Any, filled: bool = False) -> Any:
     chosen: dict[str, Any] = {}
     for name, size in SIZES.items():
         given = usual.attribute_map.get(name, name)
-        place = getattr(config_class, given, None)
-        if isinstance(place, property) and place.fset is None:
+        if not settable(usual, given):
             continue  # follows from other sizes
         try:
             value = getattr(usual, name)
@@ -157,7 +156,7 @@ def small(config_class: Any, filled: bool = False) -> Any:
     layers = getattr(usual, "attention_types", None)
     if layers is not None:  # GPT-Neo says its layers as [[kinds, times]]
         chosen["attention_types"] = [[["global", "local"], 1]]
-    one_of_each_kind(usual, config_class, chosen)
+    one_of_each_kind(usual, chosen)
     if hasattr(usual, "window_size") and isinstance(usual.window_size, int) and layers is not None:
         chosen["window_size"] = 8
     return config_class(**chosen)
