@@ -36,6 +36,8 @@ ENDS = ("not built", "not run", "raw", "late", "violated", "undecided", "holds")
 """How a type can end; the first two are no audits."""
 AUDITED = ENDS[2:]
 MEMORY = 5 << 30
+BOTH_WAYS = {"xlnet"}
+"""Permutation language models: they read both ways unless a permutation is given."""
 
 
 def expectation(model_type: str, config: Any, inputs: Any) -> AtMost:
@@ -46,7 +48,7 @@ def expectation(model_type: str, config: Any, inputs: Any) -> AtMost:
     sound are fed, their rows may read one another, and those of an image read all of it.
     """
     causal = model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    masked = model_type in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    masked = model_type in {*modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, *BOTH_WAYS}
     other = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", None) is False
     text = set(inputs) <= {"input_ids", "attention_mask"}
     return AtMost(er.Causal() if causal and text and not masked and not other else er.Full())
