@@ -18,7 +18,7 @@ from erlangen.audit.expect import Expectation, check_expectation
 from erlangen.audit.feedings import FEEDINGS, Feeding, Given
 from erlangen.audit.feedings.padded import unpadded
 from erlangen.audit.flow_verdict import FlowVerdict
-from erlangen.audit.inputs import Inputs
+from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.limits import limits
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
@@ -30,6 +30,7 @@ from erlangen.audit.shapes import shapes
 from erlangen.audit.short import Short, corresponds, shortened
 from erlangen.audit.state import same_bits, untouched
 from erlangen.audit.streams import name_sources
+from erlangen.audit.structure import judge_structure
 from erlangen.audit.witnesses.flow import measure
 from erlangen.audit.witnesses.runs import Budget, Runner
 from erlangen.errors import DataError, ErlangenError, ParameterError
@@ -95,7 +96,7 @@ def audit(
         raise ParameterError(f"positions= takes a list of positions from 0 on, got {list(positions)!r}")
     if not budget > 0:
         raise ParameterError(f"budget= is a number of seconds above 0, got {budget!r}")
-    given = [_own_labels(one) for one in Inputs.several(inputs)]
+    given = [_own_labels(one.gathered()) for one in Inputs.several(inputs)]
     ledger = Ledger()
     with untouched(model) as snapshot:
         _to_eval(model)
@@ -174,12 +175,15 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     examiner.fixed = _fixed_axes(maker, runner, before, small)
     brief = None if small is None else examiner.observed(Feeding("short", small.given.inputs, small.reading))
     data_dependent = _sources(examiner, feeding, base, small, brief)
-    for one in (reading,) if small is None else (small.reading, reading):
-        _leave_out_structure(one, data_dependent)
+    structural = _take_out_structure(reading, data_dependent)
+    if small is not None:
+        _take_out_structure(small.reading, data_dependent)
     examiner.base = base.calls
     if examiner.positions is not None:
         _check_positions(examiner.positions, reading)
     result = _examined(examiner, feeding, GIVEN_SHARE, base)
+    for one in structural if examiner.flow and examiner.expect is not None else ():
+        judge_structure(examiner, feeding, base, one)
     main = _main_flow(result.flows)
     if main is not None and _has_fast_path(model):
         _fast_path(examiner, feeding, main)
@@ -360,14 +364,16 @@ def _sources(
     return varying
 
 
-def _leave_out_structure(reading: Reading, varying: dict[str, str]) -> None:
-    """Inputs that decide who reads whom (document or segment ids) carry no content: leave them as they
-    are."""
+def _take_out_structure(reading: Reading, varying: dict[str, str]) -> list[Content]:
+    """Inputs that decide who reads whom (document or segment ids): they are judged by themselves."""
+    found = []
     for one in list(reading.contents[1:]):
         if one.pool is not None and f"on the content of {one.name}" in varying.values():
             reading.contents.remove(one)
             reading.ignored[one.name] = "it decides which keys are read"
             reading.notes.append(f"{one.name} decides which keys are read, and was left as it is")
+            found.append(one)
+    return found
 
 
 def _varying(base: Pass, other: Pass, what: str) -> dict[str, str]:
@@ -440,6 +446,8 @@ def _nothing_compared(examiner: Examiner, coverage: Coverage, reading: Reading) 
                     "given", f"{name} -> outputs", f"{why}: say vary=... to change what belongs together"
                 )
     if examiner.flow:
+        for name, why in reading.opened.items():
+            examiner.ledger.open("given", f"{name} -> outputs", why)
         return
     if not spoken:
         examiner.ledger.open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,38 @@ def _by_calls(
             names = list(dict.fromkeys(in_words(one, rows, content.length) for one in spoken))
             text = f"layers of {', '.join(names)}"
             lower = None if verdict.role == "inner" else some_reading(verdict, scene, product, item)
+            if lower is None:
+                lower = _surely_read(calls, content, scene, verdict.flow.relations[item], union)
             return product, lower, spoken[0], text, True
     return None
+
+
+def _surely_read(
+    calls: list[Measured],
+    content: Content,
+    scene: Scene,
+    seen: Neighborhoods,
+    union: Callable[[Measured], Neighborhoods],
+) -> Neighborhoods | None:
+    """What rows must read when every call is as expected: what each call reads and their product, too.
+
+    Whether the calls follow each other or stand side by side, with residuals or without, such an edge arrives
+    at the rows; it does not where the queries of a call are not the rows that it is used for, as when heads
+    are split by a reshape. Content that no row reads at all is overwritten, and nothing is expected of it.
+    None where the calls are not all of this sequence, and in training, where dropout takes edges away.
+    """
+    rows = seen.queries
+    if scene.label == "training":
+        return None
+    own = [call for call in calls if call.kind == "self" and call.query_owner == content.name]
+    if not own or any((call.queries, call.keys) != (rows, content.length) for call in own):
+        return None
+    product = predict(calls, scene.contents, content, rows, union, residual=False, owner=content.name)
+    if product is None:
+        return None
+    for call in own:
+        product = product & union(call)
+    return Neighborhoods.from_dense(product.dense() & seen.dense().any(axis=0)[None, :])
 
 
 def by_whole(

@@ -375,7 +375,7 @@ class Examiner:
             )
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
-            if content is not scene.contents[0]:
+            if content is not scene.contents[0] or _only_read_across(content, scene.calls):
                 verdict.notes.append(
                     f"nothing is expected of reading {content.name}, which is another sequence"
                 )
@@ -549,6 +549,12 @@ def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
 def _each_itself(flow: Flow) -> bool:
     """Whether no row reads more than one position."""
     return all(int(bound.dense().sum(axis=1).max(initial=0)) <= 1 for bound in flow.relations)
+
+
+def _only_read_across(content: Content, calls: list[Measured]) -> bool:
+    """Whether attention reads an input from another sequence alone: nothing is then expected of its rows."""
+    crossing = [call for call in calls if call.kind == "cross" and content.name in call.key_inputs]
+    return bool(crossing) and not any(call.query_owner == content.name for call in calls)
 
 
 def _batch_statistics(model: nn.Module) -> bool:

@@ -155,7 +155,7 @@ class Holdings:
                 self.records.append(_State(get, put, get(), path))
         elif hasattr(type(value), "__next__"):
             self.iterators.append(path)
-        elif _has_attributes(value) and self._first(value):
+        elif has_attributes(value) and self._first(value):
             self._mapping(getattr(value, "__dict__", {}), path, depth, attributes=True)
             self._slots(value, path, depth)
 
@@ -186,7 +186,7 @@ class Holdings:
         names = [
             name
             for cls in type(value).__mro__
-            for name in _slot_names(cls)
+            for name in slot_names(cls)
             if name not in ("__dict__", "__weakref__")
         ]
         if names:
@@ -520,17 +520,17 @@ def _state_of(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     return generator.get_state, generator.set_state
 
 
-def _has_attributes(value: Any) -> bool:
+def has_attributes(value: Any) -> bool:
     """Whether an object is one of the model's own, with attributes that may change."""
     kind = type(value)
     if isinstance(value, type) or (kind.__module__.partition(".")[0] in _OTHERS and kind not in _LOOKED_INTO):
         return False
     parameters = getattr(kind, "__dataclass_params__", None)
     frozen = parameters is not None and parameters.frozen
-    return not frozen and (hasattr(value, "__dict__") or any(_slot_names(cls) for cls in kind.__mro__))
+    return not frozen and (hasattr(value, "__dict__") or any(slot_names(cls) for cls in kind.__mro__))
 
 
-def _slot_names(cls: type) -> Iterator[str]:
+def slot_names(cls: type) -> Iterator[str]:
     slots = vars(cls).get("__slots__", ())
     for name in (slots,) if isinstance(slots, str) else slots:
         private = name.startswith("__") and not name.endswith("__")

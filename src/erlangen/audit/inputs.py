@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.containers import Packed, gathered, leaves, made, mapped, unpacked
 from erlangen.errors import DataError, ParameterError
 
 
@@ -76,7 +75,18 @@ class Inputs:
 
     def run(self, model: nn.Module) -> Any:
         """The model's output on these inputs."""
-        return model(*self.args, **self.kwargs)
+        output = model(*map(made, self.args), **{key: made(part) for key, part in self.kwargs.items()})
+        held = [part for part in (*self.args, *self.kwargs.values()) if isinstance(part, Packed)]
+        return unpacked(output, held[0].padded.shape[1]) if held else output
+
+    def gathered(self) -> Inputs:
+        """The same inputs with packed sequences and lists of tensors held as one tensor of positions each."""
+        if self.vary is not None:
+            return self
+        named = bool(self.content or self.padding or self.labels)  # by the names of entries, perhaps
+        held = gathered({**dict(enumerate(self.args)), **self.kwargs}, lists=not named)
+        args = tuple(held[number] for number in range(len(self.args)))
+        return replace(self, args=args, kwargs={key: held[key] for key in self.kwargs})
 
     def named(self, model: nn.Module) -> dict[str, Any]:
         """Every argument under the name that the model's forward gives it."""
@@ -89,19 +99,19 @@ class Inputs:
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     def leaves(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        """Every tensor among the arguments, those inside containers under names such as `batch.input_ids`.
+        """Every tensor among the arguments, also inside containers and objects (as `batch.input_ids`).
 
         >>> sorted(Inputs.of(({"ids": torch.zeros(1), "more": [torch.ones(1)]},)).leaves(nn.Identity()))
         ['input.ids', 'input.more.0']
         """
-        return dict(_leaves(self.named(model)))
+        return dict(leaves(self.named(model)))
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor], label: str | None = None) -> Inputs:
         """The same inputs with every tensor replaced by change(tensor), inside containers too."""
         return replace(
             self,
-            args=tuple(_map(part, change) for part in self.args),
-            kwargs={key: _map(part, change) for key, part in self.kwargs.items()},
+            args=tuple(mapped(part, change) for part in self.args),
+            kwargs={key: mapped(part, change) for key, part in self.kwargs.items()},
             label=self.label if label is None else label,
         )
 
@@ -224,53 +234,3 @@ def real_positions(model: nn.Module, inputs: Inputs, content: Content) -> np.nda
     from erlangen.audit.reading import read
 
     return read(model, inputs).real(content.name)
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield name, value
-        return
-    for key, part in _parts(value):
-        yield from _leaves(part, f"{name}.{key}" if name else str(key))
-
-
-def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """The named parts of a container; nothing for anything else."""
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if isinstance(value, tuple | list):
-        fields = getattr(value, "_fields", range(len(value)))
-        return list(zip(fields, value, strict=True))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    return []
-
-
-def _map(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    parts = _parts(value)
-    if not any(True for _ in _leaves(value)):
-        return value
-    mapped = {key: _map(part, change) for key, part in parts}
-    if isinstance(value, tuple):
-        return type(value)(*mapped.values()) if hasattr(value, "_fields") else type(value)(mapped.values())
-    if isinstance(value, list):
-        return type(value)(mapped.values())
-    if type(value) is dict:
-        return mapped
-    if isinstance(value, Mapping):
-        try:
-            result: Any = copy(value)
-            data = getattr(value, "data", None)
-            if isinstance(data, dict):  # a UserDict shares its entries with a shallow copy
-                result.data = dict(data)
-            for key, part in mapped.items():
-                result[key] = part
-            return result
-        except (TypeError, AttributeError, KeyError):
-            return value  # a mapping that cannot be copied is passed on as it is
-    try:
-        return dataclasses.replace(value, **mapped)
-    except (TypeError, ValueError):
-        return value

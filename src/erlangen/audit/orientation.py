@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.reading import Mask, Reading, special_tokens
+from erlangen.audit.reading import Mask, Reading, as_content, special_tokens
+from erlangen.audit.roles import decoding, hiding, not_hiding
 
 Run = Callable[..., Any]
 """run(inputs, within=None): the output on these inputs, from the same random state and with the model's state
@@ -26,9 +27,15 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
+    found = hiding(inputs, found, lambda mask: _polarity(inputs, mask, found, run))
+    found = decoding(inputs, found, run)
     found.contents = [_changeable(model, inputs, one, found, run) for one in found.contents]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
     found.masks = [_polarity(inputs, mask, found, run) for mask in found.masks]
+    known = len(found.contents)
+    found = not_hiding(inputs, found, run, lambda mask: as_content(model, mask.name, mask.tensor, found))
+    found.contents[known:] = [_changeable(model, inputs, one, found, run) for one in found.contents[known:]]
+    found.contents = [one for one in found.contents if one.name not in found.ignored]
     return found
 
 
@@ -108,6 +115,8 @@ def _mixes(run: Run, inputs: Inputs, content: Content, axis: int, base: Any) -> 
         changed, where = content.tensor.clone(), (slice(None),) * axis + (index,)
         changed[where] = content._fresh(0)[where]
         for moved in _moves(run, inputs, content, changed, base):
+            if moved.dim() >= 2 and moved.shape[:2] == size[::-1] != size:
+                moved = moved.transpose(0, 1)  # what is given steps first may come out batch first
             if moved.dim() >= 2 and moved.shape[:2] == size:
                 seen = True
                 rows = moved.flatten(2).any(-1) if moved.dim() > 2 else moved
@@ -236,9 +245,12 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
             return mask
         rows = [m.transpose(0, 1) if content.axis == 0 else m for m in moved if m.dim() >= 2]
         rows = [m.flatten(2).any(-1) for m in rows if m.dim() > 2 and m.shape[1] == content.length]
-        if not rows:
+        if rows:
+            reads[value] = any(bool(m[:, torch.arange(content.length) != last].any()) for m in rows)
+        elif moved and all(m.dim() and content.length not in m.shape for m in moved):
+            reads[value] = any(bool(m.any()) for m in moved)  # pooled: no row is its own
+        else:
             return mask
-        reads[value] = any(bool(m[:, torch.arange(content.length) != last].any()) for m in rows)
     if reads[False] == reads[True]:
         return mask
     return replace(mask, hides=not reads[True], measured=True)

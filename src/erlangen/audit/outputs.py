@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
+from erlangen.audit.containers import unpacked
 from erlangen.audit.inputs import Content
 
 DEPTH = 4
@@ -27,6 +29,8 @@ def output_tensors(output: Any) -> list[tuple[str, torch.Tensor]]:
 def _tensors(output: Any, depth: int) -> list[tuple[str, torch.Tensor]]:
     if isinstance(output, torch.Tensor):
         return [("", output)]
+    if isinstance(output, PackedSequence):
+        return [("", unpacked(output, None))]
     if depth > DEPTH or isinstance(output, torch.nn.Module | type) or "Cache" in type(output).__name__:
         return []  # what a cache holds comes out again as rows of later steps
     if isinstance(output, Mapping):

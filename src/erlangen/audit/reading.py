@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.containers import sealed as sealed_in
+from erlangen.audit.containers import unreadable
 from erlangen.audit.inputs import Content, Inputs
 
 LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
@@ -93,6 +95,8 @@ class Reading:
     """Input name -> why its content is not changed."""
     notes: list[str] = field(default_factory=list)
     """What was measured about the inputs and is worth saying."""
+    opened: dict[str, str] = field(default_factory=dict)
+    """Input name -> why it could not be judged, and the argument that would settle it."""
 
     def content(self, name: str) -> Content | None:
         """The content of this name, if it is one."""
@@ -129,6 +133,7 @@ class Reading:
             [moved(one) for one in self.masks if one.name in leaves],
             [moved(one) for one in self.labels if one.name in leaves],
             self.ignored,
+            opened=self.opened,
         )
 
 
@@ -148,8 +153,15 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
     found = Reading([])
     declared = None if inputs.content is None else set(inputs.content)
     waiting: list[tuple[str, torch.Tensor]] = []
+    sealed = sealed_in(inputs.named(model))
     for name, tensor in leaves.items():
         if any(tensor is one.tensor for one in found.contents) or tensor.numel() == 0:
+            continue
+        if name in sealed:
+            found.opened[name] = (
+                f"{name} lies in an object that cannot be copied, and was left as it is: give its class a "
+                "__copy__, or say vary=... or content=[...]"
+            )
             continue
         if name in (inputs.padding or {}):
             waiting.append((name, tensor))
@@ -160,14 +172,18 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
                 found.contents.append(_as_content(model, name, tensor, found))
             elif _mask_like(name, tensor):
                 waiting.append((name, tensor))
-        elif _last(name) in LABELS or _last(name).endswith("_labels") or _is_labels(tensor, found):
+        elif _last(name) in LABELS or _last(name).endswith("_labels") or is_labels(tensor, found):
             found.labels.append(_as_content(model, name, tensor, found, labels=True))
+        elif tensor.dtype == torch.bool and tensor.dim() == 2 and not (found.contents or says_mask(name)):
+            found.contents.append(_as_content(model, name, tensor, found))  # unless it is seen to hide
         elif _mask_like(name, tensor) and (found.contents or len(leaves) > 1):
             waiting.append((name, tensor))
         elif (why := _not_content(name, tensor, found, graph)) is not None:
             found.ignored[name] = why
         else:
             found.contents.append(_as_content(model, name, tensor, found))
+    if not found.contents and found.labels and not inputs.labels and declared is None:
+        found.contents, found.labels = found.labels[:1], found.labels[1:]  # a name alone makes no labels
     if not found.contents and waiting and declared is None:  # bits are tokens when nothing else is
         name, tensor = waiting.pop(0)
         found.contents.append(_as_content(model, name, tensor, found))
@@ -175,7 +191,16 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
         found.contents.sort(key=lambda one: one.axis is None)
     _place_lengths(found)
     for name, tensor in waiting:
-        _place_mask(inputs, name, tensor, found)
+        if declared is None and _features(name, tensor, found):
+            found.contents.append(_as_content(model, name, tensor, found))
+        else:
+            _place_mask(inputs, name, tensor, found)
+    for name, what in unreadable(inputs.named(model)).items():
+        found.opened[name] = (
+            f"{name} is {what}, which was left as it is: give a tensor, or say vary=... or content=[...]"
+        )
+    if declared is not None or inputs.vary is not None:
+        found.opened.clear()  # the user has said what is content
     return found
 
 
@@ -253,6 +278,24 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def says_mask(name: str) -> bool:
+    """Whether the name of an input says that it marks positions to be left out, or to be kept."""
+    last = _last(name).lower()
+    return any(word in last for word in ("mask", "valid", "pad", "keep", "ignore", "visible"))
+
+
+def _features(name: str, tensor: torch.Tensor, found: Reading) -> bool:
+    """Whether booleans are features of positions, (batch, length, features), and no mask."""
+    first = found.sequences[0] if found.sequences else None
+    if first is None or tensor.dtype != torch.bool or tensor.dim() < 2 or says_mask(name):
+        return False
+    lengths = {one.length for one in found.sequences}
+    if tensor.dim() == 2:
+        return tensor.shape[0] == first.batch and tensor.shape[1] > 1 and tensor.shape[1] not in lengths
+    pairs = tensor.shape[-1] in lengths
+    return tensor.shape[0] == first.batch and tensor.shape[1] in lengths and not pairs
+
+
 def _mask_like(name: str, tensor: torch.Tensor) -> bool:
     """Booleans, and numbers that only say yes or no or are added to scores to hide keys."""
     if tensor.dtype == torch.bool:
@@ -265,10 +308,10 @@ def _mask_like(name: str, tensor: torch.Tensor) -> bool:
         return bool(hidden and (off.numel() or "mask" in name)) or (
             "mask" in name and bool(((tensor == 0) | (tensor == 1)).all())
         )
-    return "mask" in _last(name) and "masked" not in name and bool(((tensor == 0) | (tensor == 1)).all())
+    return says_mask(name) and "masked" not in name and bool(((tensor == 0) | (tensor == 1)).all())
 
 
-def _is_labels(tensor: torch.Tensor, found: Reading) -> bool:
+def is_labels(tensor: torch.Tensor, found: Reading) -> bool:
     """Whether a tensor holds -100 (what losses skip), or the tokens of another input moved on by one."""
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
         return False
@@ -308,6 +351,11 @@ def _counts(tensor: torch.Tensor) -> bool:
     rows = tensor.long()
     starts = bool((rows[..., 0] <= 2).all()) and bool((rows[..., 0] >= 0).all())
     return tensor.shape[-1] > 2 and starts and bool((rows.diff(dim=-1) == 1).all())
+
+
+def as_content(model: nn.Module, name: str, tensor: torch.Tensor, found: Reading) -> Content:
+    """An input as one that carries content."""
+    return _as_content(model, name, tensor, found)
 
 
 def _as_content(

@@ -1,0 +1,139 @@
+"""Roles of inputs by what they do: zeros and ones that hide positions, labels that are a decoder's input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from erlangen.audit.inputs import Content, Inputs, with_content
+from erlangen.audit.outputs import floating
+from erlangen.audit.reading import Mask, Reading, is_labels, says_mask
+
+_PLAIN = {
+    "mask", "masks", "valid", "attn", "key", "keys", "input", "inputs", "src", "tgt", "source", "target",
+    "encoder", "decoder", "context", "memory", "query", "token", "tokens", "seq", "sequence", "x", "is",
+}  # fmt: skip
+"""Words of names that say nothing but that this is a padding mask, and of what."""
+
+
+def hiding(inputs: Inputs, found: Reading, polarity: Callable[[Mask], Mask]) -> Reading:
+    """Move inputs of zeros and ones from the contents to the masks where their values hide positions."""
+    if inputs.content is not None or inputs.vary is not None:
+        return found
+    for one in list(found.contents):
+        if one.pool is None or one.axis is None or not _yes_or_no(one.tensor):
+            continue
+        about = next(
+            (
+                other for other in found.sequences
+                if other is not one and found.mask(other.name) is None
+                and (other.batch, other.length) == (one.batch, one.length)
+            ),
+            None,
+        )  # fmt: skip
+        if about is None:
+            continue
+        mask = polarity(Mask(one.name, one.tensor, about.name, hides=False))
+        if mask.measured:
+            found.contents.remove(one)
+            found.masks.append(mask)
+            found.notes.append(
+                f"{one.name} was read as a padding mask of {about.name}: positions with the value "
+                f"{int(mask.hides)} are read by no other row"
+            )
+    return found
+
+
+def not_hiding(
+    inputs: Inputs, found: Reading, run: Callable[..., Any], as_content: Callable[[Mask], Content]
+) -> Reading:
+    """Take masks of yes and no for content where they hide nothing and their name does not say that they
+    should."""
+    if inputs.content is not None or inputs.vary is not None:
+        return found
+    for mask in list(found.masks):
+        told = mask.measured or mask.lengths or mask.rate > 1 or mask.name in (inputs.padding or {})
+        if told or mask.tensor.is_floating_point() or _named_for_padding(mask):
+            continue
+        found.masks.remove(mask)
+        content = as_content(mask)
+        if not _moves(inputs, content, run):
+            found.ignored[mask.name] = "it moves no output"
+            continue
+        found.contents.append(content)
+        if says_mask(mask.name):
+            found.opened[mask.name] = (
+                f"{mask.name} is not seen to hide a position of {mask.content}: if it marks padding say "
+                f"padding={{{mask.name!r}: {mask.content!r}}}, otherwise name it in content=[...]"
+            )
+    return found
+
+
+def _named_for_padding(mask: Mask) -> bool:
+    words = _words(mask.name)
+    if "attention" in words or any("pad" in word for word in words):
+        return True
+    return says_mask(mask.name) and words <= _PLAIN | _words(mask.content)
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in re.split(r"[^a-z]+", name.lower()) if word}
+
+
+def _yes_or_no(tensor: torch.Tensor) -> bool:
+    return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _moves(inputs: Inputs, content: Content, run: Callable[..., Any]) -> bool:
+    """Whether any output moves when all of an input is another one; an input that may not change counts."""
+    try:
+        before = dict(floating(run(inputs)))
+        after = dict(floating(run(with_content(inputs, content, content.changed(range(content.length))))))
+    except Exception:
+        return True
+    return any(
+        name not in after or after[name].shape != tensor.shape or not torch.equal(after[name], tensor)
+        for name, tensor in before.items()
+    )
+
+
+def decoding(inputs: Inputs, found: Reading, run: Callable[..., Any]) -> Reading:
+    """Take for content what is called labels and is the sequence that the rows are the positions of.
+
+    Labels are read by a loss, and rows belong to another input. Where there is no other sequence, or the rows
+    are as many as these positions and not as many as those of any other, they are the input of a decoder.
+    """
+    if inputs.content is not None or inputs.labels is not None or inputs.vary is not None:
+        return found
+    for one in list(found.labels):
+        if one.axis is None or bool((one.tensor == -100).any()) or is_labels(one.tensor, found):
+            continue
+        others = {other.length for other in found.sequences}
+        if one.length in others or not _rows_of(inputs, one, run):
+            continue
+        found.labels.remove(one)
+        found.contents.append(one)
+        found.notes.append(
+            f"{one.name} was read as an input and not as labels: the rows of the output are its positions"
+        )
+    return found
+
+
+def _rows_of(inputs: Inputs, one: Content, run: Callable[..., Any]) -> bool:
+    """Whether an output has as many rows as this input has positions, and moves with it."""
+    try:
+        before = dict(floating(run(inputs)))
+        after = dict(floating(run(with_content(inputs, one, one.changed(range(one.length))))))
+    except Exception:
+        return False
+    return any(
+        tensor.dim() >= 2
+        and one.length in tensor.shape[:3]
+        and name in after
+        and after[name].shape == tensor.shape
+        and not torch.equal(after[name], tensor)
+        for name, tensor in before.items()
+    )
