@@ -91,7 +91,8 @@ def _surely_read(
         return None
     for call in own:
         product = product & union(call)
-    return Neighborhoods.from_dense(product.dense() & seen.dense().any(axis=0)[None, :])
+    read = np.asarray(seen.dense().any(axis=0))
+    return Neighborhoods.from_dense(product.dense() & read[None, :])
 
 
 def by_whole(

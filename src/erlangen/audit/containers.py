@@ -123,7 +123,8 @@ def parts(value: Any) -> list[tuple[Any, Any]]:
     if not _looked_into(value):
         return []
     if _keyed(value):
-        return [(key, value[key]) for key in value.keys()]  # noqa: SIM118
+        keyed: Any = value
+        return [(key, keyed[key]) for key in keyed.keys()]  # noqa: SIM118
     return list(_attributes(value).items())
 
 

@@ -26,7 +26,7 @@ from erlangen.audit.inside import Inside
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import everything
-from erlangen.audit.outputs import Place, places
+from erlangen.audit.outputs import Place, output_tensors, places
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, differs, measure
@@ -195,7 +195,7 @@ class Examiner:
         calls = [one.measured for one in result.calls]
         covered = not seen.unexplained and not any(call.kind == "derived" for call in calls)
         if contents and not runner.places():
-            reason = "the model returns no floating point tensor, so nothing flows that could be measured"
+            reason = "the model returns no tensor of numbers, so nothing flows that could be measured"
             self.ledger.open(label, "the outputs", reason)
             self.notes.append(f"the flow was not measured: {reason}")
             return
@@ -237,8 +237,12 @@ class Examiner:
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: _awake(runner, one, name, at),
             )  # fmt: skip
+            integers = {place.name: place for place in runner.places() if place.discrete}
             for flow in flows:
-                self._judge(flow, content, labels, scene, inside, feeding, result, runner)
+                if flow.output in integers:
+                    self._judge_integers(flow, content, labels, scene, inside, feeding, result, output)
+                else:
+                    self._judge(flow, content, labels, scene, inside, feeding, result, runner)
         self._alike(feeding, runner, output, result)
 
     def _judge(
@@ -359,6 +363,69 @@ class Examiner:
                 verdict.counterexample = verdict.counterexample or finding
         result.beside = bool(told) and all(told)
 
+    def _judge_integers(
+        self,
+        flow: Flow,
+        content: Content,
+        labels: bool,
+        scene: Scene,
+        inside: Inside,
+        feeding: Feeding,
+        result: Examination,
+        output: Any,
+    ) -> None:
+        """Integers that move are evidence; where they stay, the numbers they are made of are looked at."""
+        role = role_of(flow, content, [*scene.contents, *feeding.reading.labels], flow.relations[0].queries)
+        direct = judge_flow(flow, content, "labels" if labels else role, replace(scene, exact=False))
+        if labels:
+            direct.settled = [_metric(one, flow) for one in direct.settled]
+        elif not any(finding for _, finding, _ in direct.settled):
+            direct = self._rounded(flow, content, role, scene, inside, feeding, output)
+        result.flows.append(direct)
+        for what, finding, reason in direct.settled:
+            if reason is not None:
+                self.ledger.open(feeding.label, what, reason)
+            else:
+                self.ledger.settle(feeding.label, what, finding and inside.origin(finding))
+        if content.batch > 1 and not (feeding.mode.train and _batch_statistics(self.model)):
+            what = f"{flow.content} -> {flow.output or 'output'}: batch items"
+            if flow.batch_leak is not None:
+                self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label))
+
+    def _rounded(
+        self, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside, feeding: Feeding,
+        output: Any,
+    ) -> FlowVerdict:  # fmt: skip
+        """What the numbers behind an integer output read, in place of the integers."""
+        nothing = FlowVerdict(flow, role, scene.label)
+        thorough = feeding.label == "given" or feeding.thorough
+        if scene.expect is None or role == "foreign" or content.axis is None or not thorough:
+            return nothing
+        if role == "pooled":  # rows that come out of the same model stand for those before it
+            return nothing if scene.seen else self._inner(flow, content, scene, inside)
+        name = flow.output or "the output"
+        try:
+            tensor = dict(output_tensors(output))[flow.output]
+            found = inside.before_rounding(flow.output, tensor)
+        except Exception as error:
+            nothing.opened(
+                "extra and missing edges",
+                f"{name} holds integers, and looking inside failed ({type(error).__name__}): return the "
+                "numbers that they are made of",
+            )
+            return nothing
+        if found is None:
+            return nothing  # a function of integers: what it reads is seen in the flow
+        inner, sure = found
+        verdict = judge_flow(inner, content, "inner", scene if sure else replace(scene, exact=False))
+        if not sure and any(finding for _, finding, _ in verdict.settled):
+            verdict.settled = []
+            verdict.opened(
+                "extra edges",
+                f"{name} holds integers, and which numbers they are made of could not be told: return these",
+            )
+        return verdict
+
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
         """The rows before a pooled output, judged in its place."""
         try:
@@ -446,6 +513,8 @@ class Examiner:
             theirs = {place.name: place for place in places(other, reading.contents)}
             for place in runner.places():
                 again = theirs.get(place.name)
+                if place.discrete:
+                    continue  # an integer may jump where the number behind it differs by rounding
                 if content is None or again is None or place.pooled != again.pooled:
                     continue
                 rows, alone = place.rows(output)[alike.item], again.rows(other)
@@ -549,6 +618,23 @@ def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
 def _each_itself(flow: Flow) -> bool:
     """Whether no row reads more than one position."""
     return all(int(bound.dense().sum(axis=1).max(initial=0)) <= 1 for bound in flow.relations)
+
+
+def _metric(
+    one: tuple[str, Finding | None, str | None], flow: Flow
+) -> tuple[str, Finding | None, str | None]:
+    """Integers that depend on labels may be a metric, or predictions that read them."""
+    if one[1] is None:
+        return one
+    name = flow.output or "the output"
+    return (
+        one[0],
+        None,
+        (
+            f"{name} holds integers that depend on {flow.content}: a metric may, a prediction may not; "
+            f"return the numbers that they are made of, or say content=[...] to leave {flow.content} as it is"
+        ),
+    )
 
 
 def _only_read_across(content: Content, calls: list[Measured]) -> bool:

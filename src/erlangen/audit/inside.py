@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from erlangen.audit.capture.tape import PRODUCTS
 from erlangen.audit.findings import Finding
@@ -80,6 +81,38 @@ class Inside:
             return moved[last]
 
         return moves
+
+    def before_rounding(self, output: str, integers: torch.Tensor) -> tuple[Flow, bool] | None:
+        """The flow into the numbers that an integer output was made of, and whether it is surely these.
+
+        Where no operation returned just these integers, all numbers that were made integers count together.
+        None where no such operation was seen: the output is a function of integers.
+        """
+        trace = Trace(self._runner, self._content, self._rows, rounded=True)
+        flows = trace.flows(self._positions)
+        if not flows.size:
+            return None
+        same = [
+            index
+            for index, one in enumerate(trace.made[: len(flows)])
+            if one.shape == integers.shape and torch.equal(one.double(), integers.double())
+        ]
+        chosen = flows[same[-1:]] if same else flows
+        n = self._content.length
+        dense = np.zeros((*flows.shape[1:3], n), bool)
+        dense[:, :, self._positions] = chosen.any(axis=0)
+        nothing = tuple(Neighborhoods.from_dense(np.zeros((self._rows, n), bool)) for _ in dense)
+        flow = Flow(
+            self._content.name,
+            tuple(Neighborhoods.from_dense(item) for item in dense),
+            nothing,
+            None,
+            self._runner.runs,
+            False,
+            f"{output or 'the output'}, before it is rounded",
+            None if len(self._positions) == n else tuple(self._positions),
+        )
+        return flow, bool(same)
 
     def has_rows(self) -> bool:
         """Whether a tensor with rows that depends on the content can be seen; not in a model that hides."""

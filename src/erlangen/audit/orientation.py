@@ -27,7 +27,12 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
-    found = hiding(inputs, found, lambda mask: _polarity(inputs, mask, found, run))
+    found = hiding(
+        inputs,
+        found,
+        lambda mask: _polarity(inputs, mask, found, run),
+        lambda mask: _groups(inputs, mask, found, run),
+    )
     found = decoding(inputs, found, run)
     found.contents = [_changeable(model, inputs, one, found, run) for one in found.contents]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
@@ -212,6 +217,20 @@ def _embedding(model: nn.Module, inputs: Inputs, content: Content, run: Run) -> 
 
         run(inputs, looking())
     return names[0] if names else None
+
+
+def _groups(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> bool:
+    """Whether two hidden positions, the last ones, read each other: positions of a document, not padding."""
+    content = found.content(mask.content)
+    if content is None or content.axis is None:
+        return False
+    tensor = torch.full_like(mask.tensor, int(not mask.hides))
+    tensor[..., -2:] = torch.tensor(int(mask.hides)).to(tensor)
+    given = inputs.map(lambda part: tensor if part is mask.tensor else part)
+    moved = _moves(run, given, content, content.changed(content.length - 2), run(given))
+    rows = [m.transpose(0, 1) if content.axis == 0 else m for m in moved if m.dim() >= 2]
+    rows = [m for m in rows if m.dim() > 2 and m.shape[1] == content.length]
+    return any(bool(m[:, -1].any()) for m in rows) if rows else any(bool(m.any()) for m in moved)
 
 
 def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:

@@ -1,10 +1,10 @@
-"""The outputs of a model, whatever their type: every floating tensor, and where its rows are."""
+"""The outputs of a model, whatever their type: every tensor of numbers, and where its rows are."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,15 +51,25 @@ def _tensors(output: Any, depth: int) -> list[tuple[str, torch.Tensor]]:
 
 
 def floating(output: Any) -> list[tuple[str, torch.Tensor]]:
-    """The floating point tensors of an output: what a dependence can be seen in; each tensor once."""
+    """The tensors of an output as floating point numbers, integers last; each tensor once.
+
+    An integer that moves shows a dependence; one that stays shows nothing, for it may be a rounded number.
+    """
     found: list[tuple[str, torch.Tensor]] = []
-    for name, tensor in output_tensors(output):
-        if tensor.is_complex():
-            tensor = torch.view_as_real(tensor.resolve_conj())
-        usable = tensor.is_floating_point() and tensor.layout == torch.strided and tensor.numel()
-        if usable and not any(tensor is other for _, other in found):
-            found.append((name, tensor))
+    seen: list[torch.Tensor] = []
+    for name, tensor in sorted(output_tensors(output), key=lambda part: discrete(part[1])):
+        usable = tensor.layout == torch.strided and tensor.numel()
+        if usable and not any(tensor is other for other in seen):
+            seen.append(tensor)
+            if tensor.is_complex():
+                tensor = torch.view_as_real(tensor.resolve_conj())
+            found.append((name, tensor.double() if discrete(tensor) else tensor))
     return found
+
+
+def discrete(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds integers or booleans: predicted tokens, classes, decisions."""
+    return not tensor.is_floating_point() and not tensor.is_complex()
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,8 @@ class Place:
     """How many sequences lie along the batch axis; more entries than that are rows of one sequence."""
     folded: str | None = None
     """"items first" or "items last" where one axis holds items times rows."""
+    discrete: bool = False
+    """Whether the output holds integers: see `floating`."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
@@ -83,7 +95,8 @@ class Place:
             return tensor.reshape(1, 1, 1)
         if self.folded is not None:
             tensor = tensor.reshape(*self._unfolded(tensor), *tensor.shape[1:])
-            return (tensor if self.folded == "items first" else tensor.transpose(0, 1)).flatten(2)
+            tensor = tensor if self.folded == "items first" else tensor.transpose(0, 1)
+            return tensor.reshape(*tensor.shape[:2], -1)
         if self.batch_axis is None:
             if self.axis is None:
                 return tensor.reshape(1, 1, -1)
@@ -179,10 +192,11 @@ def places(
     if not found:
         return []
     after = dict(floating(other)) if other is not None else {}
-    made = []
+    made, integers = [], {name for name, tensor in output_tensors(output) if discrete(tensor)}
     for name, tensor in floating(output):
         again = after.get(name)
         same = again is not None and again.shape == tensor.shape
         moved = tensor != again if same else None
-        made.append(place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset())))
+        place = place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset()))
+        made.append(replace(place, discrete=name in integers))
     return sorted(made, key=lambda place: place.pooled)

@@ -342,7 +342,11 @@ def _not_content(name: str, tensor: torch.Tensor, found: Reading, graph: bool) -
     if found.contents and ("grid" in last or "shape" in last or "size" in last):
         return "sizes"
     if found.contents and tensor.dim() == 1:
-        return None if tensor.shape[0] == found.contents[0].batch else "an index"
+        first = found.contents[0]
+        beside = first.batch_axis is None and first.pool is not None and "." in name
+        if beside and name.rpartition(".")[0] == first.name.rpartition(".")[0]:
+            return None  # another sequence of the same list
+        return None if tensor.shape[0] == first.batch else "an index"
     return None
 
 

@@ -19,8 +19,13 @@ _PLAIN = {
 """Words of names that say nothing but that this is a padding mask, and of what."""
 
 
-def hiding(inputs: Inputs, found: Reading, polarity: Callable[[Mask], Mask]) -> Reading:
-    """Move inputs of zeros and ones from the contents to the masks where their values hide positions."""
+def hiding(
+    inputs: Inputs, found: Reading, polarity: Callable[[Mask], Mask], groups: Callable[[Mask], bool]
+) -> Reading:
+    """Move inputs of zeros and ones from the contents to the masks where one of their values hides positions.
+
+    `groups` says whether positions of that value read each other: then they are documents, not padding.
+    """
     if inputs.content is not None or inputs.vary is not None:
         return found
     for one in list(found.contents):
@@ -37,7 +42,7 @@ def hiding(inputs: Inputs, found: Reading, polarity: Callable[[Mask], Mask]) -> 
         if about is None:
             continue
         mask = polarity(Mask(one.name, one.tensor, about.name, hides=False))
-        if mask.measured:
+        if mask.measured and not groups(mask):
             found.contents.remove(one)
             found.masks.append(mask)
             found.notes.append(
@@ -87,53 +92,55 @@ def _yes_or_no(tensor: torch.Tensor) -> bool:
     return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
 
 
-def _moves(inputs: Inputs, content: Content, run: Callable[..., Any]) -> bool:
-    """Whether any output moves when all of an input is another one; an input that may not change counts."""
+def _moved(inputs: Inputs, content: Content, run: Callable[..., Any]) -> list[torch.Tensor] | None:
+    """The outputs that move when all of an input is another one; None where it may not change."""
     try:
         before = dict(floating(run(inputs)))
         after = dict(floating(run(with_content(inputs, content, content.changed(range(content.length))))))
     except Exception:
-        return True
-    return any(
-        name not in after or after[name].shape != tensor.shape or not torch.equal(after[name], tensor)
+        return None
+    return [
+        tensor
         for name, tensor in before.items()
-    )
+        if name not in after or after[name].shape != tensor.shape or not torch.equal(after[name], tensor)
+    ]
+
+
+def _moves(inputs: Inputs, content: Content, run: Callable[..., Any]) -> bool:
+    """Whether rows move with an input, or what is pooled of them where no rows come out."""
+    moved = _moved(inputs, content, run)
+    if moved is None:
+        return True
+    rows = [t for _, t in floating(run(inputs)) if t.dim() >= 2 and content.length in t.shape[:3]]
+    return any(t.dim() >= 2 and content.length in t.shape[:3] for t in moved) if rows else bool(moved)
 
 
 def decoding(inputs: Inputs, found: Reading, run: Callable[..., Any]) -> Reading:
-    """Take for content what is called labels and is the sequence that the rows are the positions of.
+    """Take for content what is called labels and moves more than a loss.
 
-    Labels are read by a loss, and rows belong to another input. Where there is no other sequence, or the rows
-    are as many as these positions and not as many as those of any other, they are the input of a decoder.
+    Where no other sequence has as many positions as there are rows, it is the input of a decoder. Where
+    nothing but its name says what it is, that is asked.
     """
     if inputs.content is not None or inputs.labels is not None or inputs.vary is not None:
         return found
     for one in list(found.labels):
-        if one.axis is None or bool((one.tensor == -100).any()) or is_labels(one.tensor, found):
+        if bool((one.tensor == -100).any()) or is_labels(one.tensor, found):
             continue
-        others = {other.length for other in found.sequences}
-        if one.length in others or not _rows_of(inputs, one, run):
+        moved = _moved(inputs, one, run) or []
+        losses = [tensor for tensor in moved if tensor.dim() < 2]
+        if len(losses) == len(moved):
             continue
+        lengths = {other.length for other in found.sequences}
+        owner = one.axis is not None and one.length not in lengths
+        owner = owner and any(one.length in tensor.shape[:3] for tensor in moved if tensor.dim() >= 2)
+        if not owner and losses:
+            continue  # labels, which rows must not read
         found.labels.remove(one)
         found.contents.append(one)
-        found.notes.append(
-            f"{one.name} was read as an input and not as labels: the rows of the output are its positions"
-        )
+        found.notes.append(f"{one.name} was read as an input, and not as labels: outputs beside a loss move")
+        if not owner or losses:
+            found.opened[one.name] = (
+                f"{one.name} moves outputs, and only its name says that it holds labels: say labels=[...] or "
+                f"content=[...] with {one.name!r}"
+            )
     return found
-
-
-def _rows_of(inputs: Inputs, one: Content, run: Callable[..., Any]) -> bool:
-    """Whether an output has as many rows as this input has positions, and moves with it."""
-    try:
-        before = dict(floating(run(inputs)))
-        after = dict(floating(run(with_content(inputs, one, one.changed(range(one.length))))))
-    except Exception:
-        return False
-    return any(
-        tensor.dim() >= 2
-        and one.length in tensor.shape[:3]
-        and name in after
-        and after[name].shape == tensor.shape
-        and not torch.equal(after[name], tensor)
-        for name, tensor in before.items()
-    )

@@ -1,7 +1,7 @@
 """Inputs that decide who reads whom, such as document ids, and may carry content as well.
 
-Changing one id changes the mask and, where the ids are embedded, the content too. Only rows whose attention is
-untouched by the change can tell the two apart: if such a row moves, it reads the content of that id.
+Changing one id changes the mask and, where the ids are embedded, the content too. Only rows whose attention
+is untouched by the change can tell the two apart: if such a row moves, it reads the content of that id.
 """
 
 from __future__ import annotations

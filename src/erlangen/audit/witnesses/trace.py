@@ -62,6 +62,10 @@ class Tracer(TorchFunctionMode):
         super().__init__()
         self._rows, self._sources = rows, sources
         self.events: list[Event] = []
+        self.rounded: list[Event] = []
+        """The tensors of numbers that operations made integers or booleans of (argmax, topk, comparisons)."""
+        self.made: list[torch.Tensor] = []
+        """What each of them was made into."""
         self._content = content
         self._weights = weights
         self._stack: list[tuple[str, str]] = [("", type(model).__name__)]
@@ -91,7 +95,17 @@ class Tracer(TorchFunctionMode):
                 ):
                     if isinstance(tensor, torch.Tensor):
                         self._note(name_of(func), tensor)
+                        if not tensor.is_floating_point() and len(self.rounded) < EVENTS:
+                            self._note_rounded(name_of(func), tensor, args)
         return out
+
+    def _note_rounded(self, label: str, made: torch.Tensor, args: Any) -> None:
+        for taken in args if isinstance(args, tuple) else ():
+            rows = self._project(taken) if isinstance(taken, torch.Tensor) else None
+            if rows is not None:
+                inner, parent = self._stack[-1], self._stack[-2][0] if len(self._stack) > 1 else ""
+                self.rounded.append(Event(label, *inner, parent, source_line(), rows))
+                self.made.append(made.detach().clone())
 
     def _entering(self, name: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -156,8 +170,12 @@ class Tracer(TorchFunctionMode):
 class Trace:
     """The events of a feeding, and which of their rows move with a change of content."""
 
-    def __init__(self, runner: Runner, content: Content, rows: int | None = None) -> None:
+    def __init__(
+        self, runner: Runner, content: Content, rows: int | None = None, *, rounded: bool = False
+    ) -> None:
         self._runner, self._content, self._rows = runner, content, rows or content.length
+        self._rounded = rounded
+        self.made: list[torch.Tensor] = []
         self._weights: dict[int, torch.Tensor] = {}
         self.base = self._events([], sources=True)
 
@@ -165,7 +183,8 @@ class Trace:
         """The events of one run; the lines of code are looked up in the base run alone."""
         tracer = Tracer(self._runner.model, self._content, self._rows, self._weights, sources)
         self._runner.changed(self._content, positions, item, within=tracer)
-        return tracer.events
+        self.made = self.made or tracer.made
+        return tracer.rounded if self._rounded else tracer.events
 
     def moved(self, positions: Any, item: int | None = None) -> list[np.ndarray]:
         """For every event of the base run: which rows move, and by how much relative to the tensor's size.
