@@ -729,5 +729,55 @@ def test_twins(name: str, side: str):
     assert report.verdict in (one.faulty if side == "faulty" else one.correct), str(report)
 
 
+def settled(model: nn.Module, inputs: Any, expect: Any, argument: str, **said: Any) -> None:
+    """It stays open with a reason that names the argument, which then settles it."""
+    report = audit(model.eval(), inputs, expect)
+    assert report.verdict == "undecided", str(report)
+    assert any(f"{argument}=" in str(one) for one in report.open), str(report)
+    args, kwargs = (inputs, {}) if isinstance(inputs, tuple) else ((), inputs)
+    report = audit(model, Inputs(args, kwargs, **said), expect)
+    assert report.verdict == "holds", str(report)
+
+
 def test_what_stays_open_is_settled_by_an_argument():
-    assert Inputs
+    def documents(m, ids, documents):
+        return attend(m.embed(ids) + F.embedding(documents, m.other.weight[:2]), packed(documents))
+
+    two = {"ids": tokens(), "documents": torch.tensor([[0] * 5 + [1] * 7] * 2)}
+    settled(named(documents, "ids", "documents"), two, PACKED, "content", content=["ids"])
+    model, inputs, expect = TWINS["a mask that is embedded"].build(False)
+    settled(model, inputs, expect, "content", content=["x", "event_mask"])
+    model, inputs, expect = TWINS["inside an array"].build(False)
+    settled(model, inputs, expect, "content", content=["argument 0"])
+    model, inputs, expect = TWINS["decoder inputs called targets with a loss"].build(False)
+    settled(model, inputs, expect, "content", content=["source", "targets"])
+    model = named(lambda m, x, labels: attend(x) + m.other(labels)[:, None], "x", "labels")
+    inputs = {"x": vectors(), "labels": torch.tensor([1, 2])}
+    settled(model, inputs, CAUSAL, "content", content=["x", "labels"])
+
+
+def test_a_mask_named_as_padding_is_judged_as_such():
+    model, inputs, expect = TWINS["a mask that is embedded"].build(False)
+    report = audit(model, Inputs((), inputs, padding={"event_mask": "x"}), expect)
+    assert report.verdict == "violated"  # it hides nothing
+
+
+def test_numbers_in_loss_masks_are_no_padding():
+    def run(m, ids, labels, loss_mask):
+        logits = m.head(attend(m.embed(ids)))
+        losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        return logits, (losses * loss_mask.flatten()).sum() / loss_mask.sum()
+
+    mask = torch.ones(2, N).long()
+    mask[:, :4] = 0
+    for given in (mask, mask.bool()):
+        inputs = {"ids": tokens(), "labels": tokens(seed=5), "loss_mask": given}
+        assert audit(named(run, "ids", "labels", "loss_mask"), inputs, CAUSAL).verdict == "holds"
+
+
+def test_what_was_given_is_not_written_to():
+    batch = SimpleNamespace(x=vectors(), more=[vectors(seed=3)])
+    kept = batch.x, batch.more, batch.more[0], batch.x.clone()
+    audit(Parts(lambda m, b: b.x.add_(1).cumsum(1) + b.more[0]), (batch,), WITHIN)
+    assert all(a is b for a, b in zip((batch.x, batch.more, batch.more[0]), kept, strict=False))
+    assert torch.equal(batch.x, kept[3])
