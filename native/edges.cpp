@@ -109,9 +109,9 @@ void backward(const Problem& p) {
   const int64_t per_group = groups ? (pieces_of_work(16) + groups - 1) / groups : 0;
   const int64_t row = (p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0) + p.vector_heads * kernel.vector_size();
   const int64_t sums = summed ? groups * per_group * row : 0;
-  const int64_t size = 2 * all_rows + size_of_parameters(kernel, p) + sums + 128;
+  const int64_t size = 3 * all_rows + size_of_parameters(kernel, p) + sums + 128;
   Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size))};
-  kernel.statistics = reinterpret_cast<typename Edges<S, Plain>::Statistic*>(carve.take(2 * all_rows));
+  kernel.statistics = reinterpret_cast<typename Edges<S, Plain>::Statistic*>(carve.take(3 * all_rows));
   set_parameters(kernel, p, carve);
   if (copied_keys) copies.bring_together(near.k, near.v, p.kv_heads, p.keys);
   if (summed)

@@ -18,9 +18,9 @@ struct Edges {
   const T* bias = nullptr;    // reversed, per bias head
   const T* vector = nullptr;  // in units of log2, per vector head, rows padded with zeros; or null
 
-  // What backward needs of a query, side by side because both are gathered.
+  // What backward needs of a query, side by side because they are gathered.
   struct Statistic {
-    T lse2, delta;  // the logarithm of its sum in units of log2, +inf on an empty row; grad . out
+    T highest, inverse, delta;  // its maximum, +inf on an empty row; 1 / its sum, 0 there; grad . out
   };
   Statistic* statistics = nullptr;    // backward only
   bool statistics_together = false;  // those of the heads of a query, as their rows are
@@ -42,8 +42,6 @@ struct Edges {
   const T* edge_bias_of(const void* data, int64_t h) const {
     return !Plain && p.per_edge ? static_cast<const T*>(data) + (p.bias_heads == 1 ? 0 : h) * p.edges : nullptr;
   }
-  // What the own vector of a row is multiplied by before it meets the others.
-  T own_factor() const { return !Plain && vector ? T{1} : score_factor<T>(p); }
   // What the derivative by it is multiplied by at the end.
   T gradient_factor() const { return static_cast<T>(!Plain && vector ? kLn2 : p.scale); }
 
@@ -87,15 +85,18 @@ struct Edges {
       for (int t = 0; t < N; ++t) x[t] += row.places[row.step * index[t]];
     return x;
   }
+  __attribute__((always_inline)) Vec<T> scaled(Vec<T> products) const { return rounded(products * score_factor<T>(p)); }
   __attribute__((always_inline)) Vec<T> products(const Row& row, const int32_t* index, const int32_t* next,
                                                  const T* own, T* slopes) const {
-    if (Plain || !(row.vectors || map.active())) return row.met.dots(index, own, p.dim, next);
+    // Products are scaled after they are summed: a score then has the same bits from the side of its query and from that
+    // of its key, and none exceeds the maximum that the forward pass found.
+    if (Plain || !(row.vectors || map.active())) return scaled(row.met.dots(index, own, p.dim, next));
     if (row.vectors) {
       for (int t = 0; t < N; ++t) row.met.ask(next, t, 0, p.dim);
       return additive_scores<S, T>(row.met, index, own, row.vectors, map, p.dim);
     }
     T x[N];
-    store(x, row.met.dots(index, own, p.dim, next));
+    store(x, scaled(row.met.dots(index, own, p.dim, next)));
     map.apply(x, slopes, N);
     return load(x);
   }
@@ -137,7 +138,7 @@ struct Edges {
   void forward(int64_t b, int64_t h, int64_t i) const {
     Carver<T> carve = room(2);
     T *q = carve.take(p.dim + N), *out = carve.take(p.dim_v + N);
-    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
+    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, T{1}, q);
     std::fill_n(out, p.dim_v + N, T{0});
     ask_next(p.q, p.queries, b, h, i, p.dim);
     ask_result(p.out, b, h, i, p.dim_v);
@@ -166,7 +167,12 @@ struct Edges {
       total = total * shrink + sum<T>(totals);
       row.read.add(now, weight, shrink, p.dim_v, out, row.walk.following(0), row.read);
     }
-    static_cast<T*>(p.lse)[flat(b, h, i)] =
+    const int64_t at = flat(b, h, i);
+    if (p.stats) {
+      static_cast<T*>(p.stats)[2 * at] = highest;
+      static_cast<T*>(p.stats)[2 * at + 1] = total;
+    }
+    static_cast<T*>(p.lse)[at] =
         total == 0 ? -kInf<T> : highest * static_cast<T>(kLn2) + std::log(total);
     narrow_row<S, T>(out, p.dim_v, total == 0 ? T{0} : 1 / total, mutable_row_of<S>(p.out, b, h, i));
   }
@@ -176,13 +182,14 @@ struct Edges {
     const int64_t at = flat(b, h, i);
     Carver<T> carve = room(3);
     T *q = carve.take(p.dim + N), *grad = carve.take(p.dim_v + N), *dq = carve.take(p.dim + N);
-    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, own_factor(), q);
+    widen_row<S, T>(row_of<S>(p.q, b, h, i), p.dim, T{1}, q);
     widen_row<S, T>(row_of<S>(p.grad, b, h, i), p.dim_v, T{1}, grad);
     std::fill_n(dq, p.dim + N, T{0});
     T delta = dot(grad, row_of<S>(p.out, b, h, i), p.dim_v);
     if (p.grad_lse) delta -= static_cast<const T*>(p.grad_lse)[at];
-    const T lse = static_cast<const T*>(p.lse)[at], lse2 = lse == -kInf<T> ? kInf<T> : lse * static_cast<T>(kLog2E);
-    statistics_of(b, h)[i * statistic_step()] = {lse2, delta};
+    const T *stats = static_cast<const T*>(p.stats) + 2 * at, total = stats[1];
+    const T highest = total == 0 ? kInf<T> : stats[0], inverse = total == 0 ? T{0} : 1 / total;
+    statistics_of(b, h)[i * statistic_step()] = {highest, inverse, delta};
     ask_next(p.q, p.queries, b, h, i, p.dim);
     ask_next(p.grad, p.queries, b, h, i, p.dim_v);
     ask_next(p.out, p.queries, b, h, i, p.dim_v);
@@ -192,7 +199,7 @@ struct Edges {
     for (Chunk<T> now; row.walk.take(now);) {
       T dscore[Chunk<T>::kSize], slopes[Chunk<T>::kSize];
       for (int c = 0; c < now.vectors(); ++c) {
-        const Vec<T> weight = exp2(scores(row, now, c, q, slopes + c * N) - lse2);
+        const Vec<T> weight = weight_of<T>(scores(row, now, c, q, slopes + c * N) - highest, broadcast(inverse));
         Vec<T> dweight = row.read.dots(now.index + c * N, grad, p.dim_v);
         if (dropout.active) dweight *= dropout_factors(b, h, i, now.index + c * N);
         store(dscore + c * N, weight * (dweight - delta));
@@ -210,7 +217,7 @@ struct Edges {
     Carver<T> carve = room(4);
     T *k = carve.take(p.dim + N), *v = carve.take(p.dim_v + N);
     T *dk = carve.take(p.dim + N), *dv = carve.take(p.dim_v + N);
-    widen_row<S, T>(row_of<S>(p.k, b, kv, j), p.dim, own_factor(), k);
+    widen_row<S, T>(row_of<S>(p.k, b, kv, j), p.dim, T{1}, k);
     widen_row<S, T>(row_of<S>(p.v, b, kv, j), p.dim_v, T{1}, v);
     std::fill_n(dk, p.dim + N, T{0});
     std::fill_n(dv, p.dim_v + N, T{0});
@@ -225,13 +232,14 @@ struct Edges {
         T weight[Chunk<T>::kSize], dscore[Chunk<T>::kSize], slopes[Chunk<T>::kSize];
         for (int c = 0; c < now.vectors(); ++c) {
           const int32_t* index = now.index + c * N;
-          Vec<T> lse2 = {}, delta = {};
+          Vec<T> highest = {}, inverse = {}, delta = {};
           for (int t = 0; t < N; ++t) {
             const Statistic& one = queries[index[t] * step];
-            lse2[t] = one.lse2;
+            highest[t] = one.highest;
+            inverse[t] = one.inverse;
             delta[t] = one.delta;
           }
-          const Vec<T> w = exp2(scores(row, now, c, k, slopes + c * N) - lse2);
+          const Vec<T> w = weight_of<T>(scores(row, now, c, k, slopes + c * N) - highest, inverse);
           Vec<T> dweight = row.read.dots(index, v, p.dim_v), kept = w;
           if (dropout.active) {
             Vec<T> factor = {};

@@ -119,15 +119,16 @@ void set_runs(Problem& p, const Runs& runs, bool per_edge) {
   p.runs = runs.index.view();
 }
 
-void set_outputs(Problem& p, const Output& out, const Output& lse) {
+void set_outputs(Problem& p, const Output& out, const Output& lse, const std::optional<Output>& stats) {
   p.out = view(out, p, p.heads, p.queries, p.dim_v, "out");
   p.lse = accumulators(lse, p, {p.batch, p.heads, p.queries}, "lse");
+  if (stats) p.stats = accumulators(*stats, p, {p.batch, p.heads, p.queries, 2}, "stats");
 }
 
 struct Gradients {
   Input grad;
   std::optional<Input> grad_lse;
-  Input out, lse;
+  Input out, stats;
   Output dq, dk, dv;
   std::optional<Output> dbias;
 };
@@ -135,7 +136,7 @@ struct Gradients {
 void set_gradients(Problem& p, const Gradients& g) {
   p.grad = view(g.grad, p, p.heads, p.queries, p.dim_v, "grad");
   p.out = view(g.out, p, p.heads, p.queries, p.dim_v, "out");
-  p.lse = accumulators(g.lse, p, {p.batch, p.heads, p.queries}, "lse");
+  p.stats = accumulators(g.stats, p, {p.batch, p.heads, p.queries, 2}, "stats");
   if (g.grad_lse) p.grad_lse = accumulators(*g.grad_lse, p, {p.batch, p.heads, p.queries}, "grad_lse");
   p.dq = view(g.dq, p, p.heads, p.queries, p.dim, "dq");
   p.dk = view(g.dk, p, p.kv_heads, p.keys, p.dim, "dk");
@@ -170,12 +171,13 @@ void use_few_threads_for_little_work(Problem& p, double pairs) {
 }
 
 void tiles_forward(const Tiles& tiles, const Input& q, const Input& k, const Input& v,
-                   const std::optional<Input>& bias, const Output& out, const Output& lse, double scale,
-                   double dropout, int64_t seed, int threads, int map, double a, double b) {
+                   const std::optional<Input>& bias, const Output& out, const Output& lse,
+                   const std::optional<Output>& stats, double scale, double dropout, int64_t seed, int threads, int map,
+                   double a, double b) {
   Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
   set_tiles(p, tiles);
   set_bias(p, bias);
-  set_outputs(p, out, lse);
+  set_outputs(p, out, lse, stats);
   if (empty(p)) return;
   nb::gil_scoped_release free;
   kernels().tiles_forward(p);
@@ -183,13 +185,13 @@ void tiles_forward(const Tiles& tiles, const Input& q, const Input& k, const Inp
 
 void tiles_backward(const Tiles& tiles, const Input& q, const Input& k, const Input& v,
                     const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
-                    const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
+                    const Input& out, const Input& stats, const Output& dq, const Output& dk, const Output& dv,
                     const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads, int map,
                     double a, double b) {
   Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
   set_tiles(p, tiles);
   set_bias(p, bias);
-  set_gradients(p, {grad, grad_lse, out, lse, dq, dk, dv, dbias});
+  set_gradients(p, {grad, grad_lse, out, stats, dq, dk, dv, dbias});
   if (empty(p)) return;
   nb::gil_scoped_release free;
   const std::vector<TilePiece> pieces = cut_tiles(p);
@@ -199,13 +201,14 @@ void tiles_backward(const Tiles& tiles, const Input& q, const Input& k, const In
 }
 
 void edges_forward(const Runs& runs, const Input& q, const Input& k, const Input& v, const std::optional<Input>& bias,
-                   const Output& out, const Output& lse, double scale, double dropout, int64_t seed, int threads,
-                   int map, double a, double b, bool per_edge, const std::optional<Input>& vector) {
+                   const Output& out, const Output& lse, const std::optional<Output>& stats, double scale,
+                   double dropout, int64_t seed, int threads, int map, double a, double b, bool per_edge,
+                   const std::optional<Input>& vector) {
   Problem p = make_problem(q, k, v, {scale, map, a, b}, dropout, seed, threads);
   set_runs(p, runs, per_edge);
   set_bias(p, bias);
   set_vector(p, vector);
-  set_outputs(p, out, lse);
+  set_outputs(p, out, lse, stats);
   if (empty(p)) return;
   use_few_threads_for_little_work(p, static_cast<double>(p.batch * p.heads * runs.index.pairs) /
                                          static_cast<double>(runs.index.relations));
@@ -248,7 +251,7 @@ nb::object run_forward(const Input& q, const Input& k, const Input& v, int64_t s
 
 void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, const Input& k, const Input& v,
                     const std::optional<Input>& bias, const Input& grad, const std::optional<Input>& grad_lse,
-                    const Input& out, const Input& lse, const Output& dq, const Output& dk, const Output& dv,
+                    const Input& out, const Input& stats, const Output& dq, const Output& dk, const Output& dv,
                     const std::optional<Output>& dbias, double scale, double dropout, int64_t seed, int threads, int map,
                     double a, double b, bool per_edge, const std::optional<Input>& bias_t,
                     const std::optional<Input>& vector, const std::optional<Output>& dvector) {
@@ -263,7 +266,7 @@ void edges_backward(const Runs& runs, const Runs& transposed, const Input& q, co
               transposed.index.pairs == runs.index.pairs,
           "the transposed index does not fit the index");
   p.runs_t = transposed.index.view();
-  set_gradients(p, {grad, grad_lse, out, lse, dq, dk, dv, dbias});
+  set_gradients(p, {grad, grad_lse, out, stats, dq, dk, dv, dbias});
   if (dvector) {
     require(p.vector, "dvector without a vector");
     p.dvector = accumulators(*dvector, p, {p.vector_heads, p.dim}, "dvector");
@@ -325,18 +328,18 @@ NB_MODULE(_native, m) {
       .def(nb::init<int64_t, int64_t, int64_t, Integers<int64_t>, Integers<int64_t>, Integers<int64_t>,
                     Integers<int64_t>>(),
            "queries"_a, "keys"_a, "relations"_a, "indptr"_a, "starts"_a, "stops"_a, "which"_a);
-  m.def("tiles_forward", tiles_forward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
-        "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0);
+  m.def("tiles_forward", tiles_forward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a,
+        "stats"_a.none(), "scale"_a, "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0);
   m.def("tiles_backward", tiles_backward, "tiles"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
-        "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
+        "grad_lse"_a.none(), "out"_a, "stats"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0);
-  m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a, "scale"_a,
-        "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
+  m.def("edges_forward", edges_forward, "runs"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "out"_a, "lse"_a,
+        "stats"_a.none(), "scale"_a, "dropout"_a, "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "vector"_a.none() = nb::none());
   m.def("run_forward", run_forward, "q"_a, "k"_a, "v"_a, "start"_a, "stop"_a, "scale"_a.none(), "threads"_a,
         "out"_a.none() = nb::none());
   m.def("edges_backward", edges_backward, "runs"_a, "transposed"_a, "q"_a, "k"_a, "v"_a, "bias"_a.none(), "grad"_a,
-        "grad_lse"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
+        "grad_lse"_a.none(), "out"_a, "stats"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "scale"_a, "dropout"_a,
         "seed"_a, "threads"_a, "map"_a = 0, "a"_a = 0.0, "b"_a = 0.0, "per_edge"_a = false,
         "bias_t"_a.none() = nb::none(), "vector"_a.none() = nb::none(), "dvector"_a.none() = nb::none());
   m.attr("LARGE") = kLarge;

@@ -60,6 +60,10 @@ struct Problem {
   View grad, dq, dk, dv;           // backward only
   void* lse = nullptr;             // (batch, heads, queries) contiguous, float or double; -inf on empty rows
   const void* grad_lse = nullptr;  // the same shape, or null
+  // (batch, heads, queries, 2) contiguous: the maximum of the scores in units of log2, and the sum of 2^(score - maximum),
+  // 0 on empty rows. Written forward where a gradient is wanted. The log-sum-exp alone would not do for the backward
+  // pass: next to a large maximum it has no digits left for the logarithm of the sum.
+  void* stats = nullptr;
   const void* bias = nullptr;      // (bias_heads, queries + keys - 1): pair (i, j) adds bias[j - i + queries - 1]
   void* dbias = nullptr;           // the same shape, or null
   int64_t bias_heads = 0;

@@ -63,6 +63,19 @@ inline V max(V a, V b) {
   return a > b ? a : b;  // a NaN in `a` is ignored
 }
 
+// x as a number of its own: without this a compiler fuses the product that x is with a later sum, here and not there.
+template <class V>
+inline __attribute__((always_inline)) V rounded(V x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#else
+  asm("" : "+m"(x));
+#endif
+  return x;
+}
+
 // --- storage types -----------------------------------------------------------------------------------------------
 struct bf16 {
   uint16_t bits;

@@ -255,6 +255,12 @@ template <class T>
 inline T score_unit(const Problem& p) {
   return static_cast<T>(p.map == MapKind::identity ? kLog2E : 1);
 }
+// The weight of a pair: `x` is its score less the maximum of its row, in units of log2. Rounding must not make it larger
+// than one; a NaN stays.
+template <class T>
+inline __attribute__((always_inline)) Vec<T> weight_of(Vec<T> x, Vec<T> inverse_sum) {
+  return exp2(x > 0 ? Vec<T>{} : x) * inverse_sum;
+}
 // What products are multiplied by.
 template <class T>
 inline T score_factor(const Problem& p) {

@@ -1,4 +1,4 @@
-// Attention over tiles, backward: weights are computed again from the log-sum-exp. A piece walks its query blocks and
+// Attention over tiles, backward: weights are computed again from the maximum and the sum of each row. A piece walks its query blocks and
 // their tiles; dq is complete at the end of a block, dk and dv are summed per piece and then over the pieces.
 #pragma once
 #include "tile_block.h"
@@ -24,7 +24,7 @@ struct TilesBackward {
   struct State {
     T *queries, *grads;            // transposed panels, for scores and for the products of gradients and values
     T *query_rows, *grad_rows;     // rows, for dk and dv
-    T *keys, *values, *weights, *dscores, *slopes, *dq, *lse, *delta;
+    T *keys, *values, *weights, *dscores, *slopes, *dq, *highest, *inverse, *delta;
     uint32_t row_key[kTile];
     bool finite;
   };
@@ -149,7 +149,7 @@ struct TilesBackward {
   }
 
   State make_state() const {
-    const int64_t size = kTile * (4 * dim + 4 * dim_v + 3 * kTile + 2);
+    const int64_t size = kTile * (4 * dim + 4 * dim_v + 3 * kTile + 3);
     Carver<T> carve{static_cast<T*>(scratch(1, sizeof(T) * (size + 256)))};
     State s;
     s.queries = carve.take(kTile * dim);
@@ -162,23 +162,29 @@ struct TilesBackward {
     s.weights = carve.take(kTile * kTile);
     s.dscores = carve.take(kTile * kTile);
     s.slopes = carve.take(kTile * kTile);
-    s.lse = carve.take(kTile);
+    s.highest = carve.take(kTile);
+    s.inverse = carve.take(kTile);
     s.delta = carve.take(kTile);
     return s;
   }
 
   void pack(State& s, int64_t b, int64_t h, int64_t first, int count) const {
-    // The scale that dk needs is put into these rows; the scores need it too.
+    // Scores must have the bits they had in the forward pass, so that none exceeds the maximum found there: the queries
+    // are packed in the same way.
+    const Rows<T> q = fetch<S>(p.q, b, h, first, count, p.dim, s.query_rows);
+    pack_transposed<T>(q.data, q.stride, count, p.dim, score_factor<T>(p), s.queries);
+    // The scale that dk needs is put into these rows.
     pack_rows<S, T>(row_of<S>(p.q, b, h, first), p.q.row, count, p.dim, static_cast<T>(p.scale), s.query_rows, dim);
     pack_rows<S, T>(row_of<S>(p.grad, b, h, first), p.grad.row, count, p.dim_v, T{1}, s.grad_rows, dim_v);
-    pack_transposed<T>(s.query_rows, dim, kTile, p.dim, score_unit<T>(p), s.queries);
     pack_transposed<T>(s.grad_rows, dim_v, kTile, p.dim_v, T{1}, s.grads);
     std::fill_n(s.dq, kTile * p.dim, T{0});
-    const T* lse = static_cast<const T*>(p.lse) + (b * p.heads + h) * p.queries + first;
+    const T* stats = static_cast<const T*>(p.stats) + 2 * ((b * p.heads + h) * p.queries + first);
     const T* grad_lse = static_cast<const T*>(p.grad_lse) + (b * p.heads + h) * p.queries + first;
     for (int i = 0; i < kTile; ++i) {
       // An empty row has no weights: 2^(x - inf) is zero.
-      s.lse[i] = i < count && lse[i] != -kInf<T> ? lse[i] * static_cast<T>(kLog2E) : kInf<T>;
+      const bool empty = i >= count || stats[2 * i + 1] == 0;
+      s.highest[i] = empty ? kInf<T> : stats[2 * i];
+      s.inverse[i] = empty ? T{0} : 1 / stats[2 * i + 1];
       s.delta[i] = i < count ? dot(s.grad_rows + i * dim_v, row_of<S>(p.out, b, h, first + i), p.dim_v) : T{0};
       if (i < count && p.grad_lse) s.delta[i] -= grad_lse[i];
     }
@@ -187,7 +193,7 @@ struct TilesBackward {
       for (int i = 0; i < kTile; ++i) s.row_key[i] = dropout.row_key(b * p.heads + h, first + i);
   }
 
-  // weights[j][i] = exp(score - lse), zero outside the relation
+  // weights[j][i] = 2^(score - maximum) / sum, zero outside the relation
   template <bool Mapped>
   void weigh(State& s, Ahead& ahead, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
              int64_t j0) const {
@@ -215,7 +221,7 @@ struct TilesBackward {
               const int i = panel * W + c * kLanes<T>;
               Vec<T> x = block[r][c];
               if (reversed.data) x += load(reversed.at(i0 + i, j0 + j + r));
-              x = exp2(x - load(s.lse + i));
+              x = weight_of<T>(x - load(s.highest + i), load(s.inverse + i));
               if (active.words) x = lanes_of<T>(bits >> (c * kLanes<T>)) ? x : Vec<T>{};
               store(s.weights + (j + r) * kTile + i, x);
             }

@@ -216,9 +216,15 @@ struct TilesForward {
   }
 
   void finish(State& s, int64_t b, int64_t h, int64_t first, int count) const {
-    T* lse = static_cast<T*>(p.lse) + (b * p.heads + h) * p.queries + first;
+    const int64_t at = (b * p.heads + h) * p.queries + first;
+    T *lse = static_cast<T*>(p.lse) + at, *stats = static_cast<T*>(p.stats) + 2 * at;
     for (int i = 0; i < count; i += kLanes<T>) {
       const Vec<T> total = load(s.total + i), sum = (load(s.highest + i) + log2<T>(total)) * static_cast<T>(kLn2);
+      if (p.stats)
+        for (int lane = 0; lane < std::min(kLanes<T>, count - i); ++lane) {
+          stats[2 * (i + lane)] = s.highest[i + lane];
+          stats[2 * (i + lane) + 1] = total[lane];
+        }
       store(s.total + i, total == 0 ? Vec<T>{} : 1 / total);
       store(s.highest + i, total == 0 ? broadcast(-kInf<T>) : sum);
     }

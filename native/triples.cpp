@@ -27,8 +27,9 @@ void backward(const TripleProblem& p) {
   using T = Accumulator<S>;
   TripleRow<S> kernel{p};
   const int64_t rows = p.batch * p.heads * p.n;
-  Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * (2 * rows + 64)))};
-  kernel.lse2 = carve.take(rows);
+  Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * (3 * rows + 64)))};
+  kernel.highest = carve.take(rows);
+  kernel.inverse = carve.take(rows);
   kernel.delta = carve.take(rows);
   for_rows(p, [&](int64_t b, int64_t h, int64_t i) { kernel.prepare(b, h, i); });
   for (int place = 0; place < 3; ++place)

@@ -26,6 +26,7 @@ struct TripleProblem {
   View out;             // written forward and read backward
   View dx[3], dy[3];    // backward only; dy[0] is not used
   void* lse = nullptr;  // (batch, heads, n) contiguous, float or double; -inf where a query reads no pair
+  void* stats = nullptr;  // (batch, heads, n, 2), see Problem
   TripleRows rows[3];
   double scale = 1;
   int threads = 1;

@@ -57,7 +57,7 @@ from erlangen.relations import (
 
 if TYPE_CHECKING:
     from erlangen import attention, bias, equivariance, integrations, models, nn, testing, training
-    from erlangen.attention import Plan, attend, attend_triples, kernels, plan
+    from erlangen.attention import Plan, attend, attend_triples, kernels, pack, plan
     from erlangen.audit import audit
     from erlangen.bias import Bias, classify, hierarchy
     from erlangen.nn import Attention, GraphLayer, KVCache
@@ -78,6 +78,7 @@ _LAZY = {
     "kernels": "erlangen.attention",
     "stack_symmetry": "erlangen.symmetry",
     "translations": "erlangen.symmetry",
+    "pack": "erlangen.attention",
     "plan": "erlangen.attention",
     "attention": None,
     "audit": None,
@@ -150,6 +151,7 @@ __all__ = [
     "kernels",
     "models",
     "nn",
+    "pack",
     "plan",
     "reach",
     "stack_symmetry",

@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 from types import ModuleType
 
 import numpy as np
@@ -23,6 +24,9 @@ def test_the_extension_is_built() -> None:
     assert native.available(), native.missing()
 
 
+PLAIN = (False, 0, 0.0, 0.0)
+"""Scores are scaled products: no bias of edges, no map."""
+
 BACKENDS = [pytest.param(tiles, id="tiles"), pytest.param(edges, id="edges")]
 
 
@@ -30,10 +34,6 @@ def bind(queries: int, keys: int, density: float = 0.4) -> Bound:
     mask = np.random.default_rng(0).random((queries, keys)) < density
     mask[0] = False  # a row that reads nothing
     return Bound((Neighborhoods.from_dense(mask),), np.zeros((1, 1), np.int64), queries, keys)
-
-
-def number(backend: ModuleType, bound: Bound) -> int:
-    return packing.number_of(bound, packing.PackedTiles if backend is tiles else packing.PackedRuns)
 
 
 def operator(backend: ModuleType):
@@ -67,7 +67,7 @@ def test_opcheck(backend: ModuleType) -> None:
             for n in (20, 30, 30)
         )
         for bias in (None, torch.randn(4, 49, requires_grad=True)):
-            arguments = (q, k, v, bias, number(backend, bound), 0.3, 0.1, torch.tensor(5))
+            arguments = (q, k, v, bias, None, bound.packed.index, torch.tensor(5), 0.3, 0.1, *PLAIN)
             torch.library.opcheck(operator(backend), arguments)
 
 
@@ -77,9 +77,10 @@ def test_compiles_into_one_graph_forward_and_backward(backend: ModuleType) -> No
     torch._dynamo.reset()
     bound = bind(20, 20)
     inputs = [torch.randn(1, 2, 20, 8, requires_grad=True) for _ in range(3)]
+    index = backend.prepare(bound, "cpu").index
 
     def f(q, k, v):
-        out, lse = backend.attend(q * 2, k, v, backend.prepare(bound, "cpu"), scale=0.3)
+        out, lse = backend.attend(q * 2, k, v, index, scale=0.3)
         return out.sin().sum() + lse[:, :, 1:].sum()
 
     compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
@@ -119,8 +120,11 @@ def test_vmap_is_a_larger_batch(backend: ModuleType) -> None:
 def test_meta_tensors_have_the_shapes_and_strides_of_real_ones(backend: ModuleType) -> None:
     bound = bind(20, 30)
     q, k, v = torch.randn(2, 20, 4, 8).transpose(1, 2), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
-    real = operator(backend)(q, k, v, None, number(backend, bound), 1.0, 0.0, None)
-    fake = operator(backend)(*(x.to("meta") for x in (q, k, v)), None, number(backend, bound), 1.0, 0.0, None)
+    index = bound.packed.index
+    real = operator(backend)(q, k, v, None, None, index, None, 1.0, 0.0, *PLAIN)
+    fake = operator(backend)(
+        *(x.to("meta") for x in (q, k, v)), None, None, index.to("meta"), None, 1.0, 0.0, *PLAIN
+    )
     for a, b in zip(real, fake, strict=True):
         assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
 
@@ -128,10 +132,11 @@ def test_meta_tensors_have_the_shapes_and_strides_of_real_ones(backend: ModuleTy
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_index_is_packed_once_and_goes_with_its_binding(backend: ModuleType) -> None:
     bound = bind(20, 20)
-    numbers: list[int] = []
+    found: list[tuple[int, int]] = []
 
     def pack(bound: Bound) -> None:
-        numbers.append(number(backend, bound))
+        packed = bound.packed
+        found.append((id(packed), id(packed.tiles if backend is tiles else packed.runs)))
 
     threads = [threading.Thread(target=pack, args=(bound,)) for _ in range(8)]
     for thread in threads:
@@ -139,7 +144,9 @@ def test_the_index_is_packed_once_and_goes_with_its_binding(backend: ModuleType)
     for thread in threads:
         thread.join()
     del thread, threads
-    assert len(set(numbers)) == 1
+    assert len(set(found)) == 1
+    index, weak = bound.packed.index, weakref.ref(bound.packed)
+    assert packing.packed(index) is weak()
     x = torch.randn(1, 2, 20, 8, requires_grad=True)
     out = backend.attend(x, x, x, backend.prepare(bound, "cpu"), scale=1.0)[0]
     del bound
@@ -148,8 +155,40 @@ def test_the_index_is_packed_once_and_goes_with_its_binding(backend: ModuleType)
     assert torch.isfinite(grad).all()
     del out, grad
     gc.collect()
-    with pytest.raises(BackendError, match="binding is gone"):
-        packing.packed(numbers[0])
+    assert weak() is None
+    again = packing.packed(index)  # from the numbers alone, as in another process
+    assert again.distinct == bind(20, 20).distinct
+    assert packing.packed(index) is again
+
+
+def test_an_index_is_never_taken_for_another_one() -> None:
+    """Not when its memory is used again, nor when its numbers are overwritten."""
+    for n in range(50):
+        bound = bind(20, 20, density=0.1 + n / 100)
+        index = bound.packed.index.clone()
+        assert packing.packed(index).distinct == bound.distinct
+    other = bind(20, 20, density=0.9).packed.index
+    mine = torch.zeros(other.numel() + index.numel(), dtype=torch.int64)
+    mine[: index.numel()] = index
+    assert packing.packed(mine[: index.numel()]).distinct == bound.distinct
+    mine[: other.numel()] = other
+    assert packing.packed(mine[: other.numel()]).distinct == packing.packed(other).distinct != bound.distinct
+
+
+def test_a_tensor_that_holds_no_relation_is_refused() -> None:
+    index = bind(5, 5).packed.index
+    rng = np.random.default_rng(0)
+    for wrong in (index[:0], index[:3], index[:-1], torch.cat([index, index[:1]]), torch.zeros_like(index)):
+        with pytest.raises(BackendError, match="no packed relation"):
+            packing.packed(wrong.clone())
+    for _ in range(300):  # any number changed: refused, or a relation of the same size
+        wrong = index.clone()
+        wrong[rng.integers(len(wrong))] = int(rng.choice([-1, 0, 3, 7, 2**40, -(2**62)]))
+        try:
+            found = packing.packed(wrong)
+        except BackendError:
+            continue
+        assert all(0 <= near.num_edges <= near.queries * near.keys for near in found.distinct)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -232,7 +271,7 @@ def test_the_extension_itself_refuses_bad_indices() -> None:
 def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
     name = "tiles" if backend is tiles else "edges"
     bound = bind(20, 30)
-    index = packing.packed(number(backend, bound)).forward
+    index = bound.packed.tiles if backend is tiles else bound.packed.runs
     run = getattr(packing.native, f"{name}_forward")
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
     good = {
@@ -242,6 +281,7 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
         "bias": None,
         "out": torch.empty(2, 4, 20, 5),
         "lse": torch.empty(2, 4, 20),
+        "stats": None,
         "scale": 1.0,
         "dropout": 0.0,
         "seed": 0,
@@ -259,6 +299,7 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
         ({"out": torch.empty(2, 4, 20, 5, dtype=torch.float64)}, "out: dtype"),
         ({"lse": torch.empty(2, 4, 20, dtype=torch.float64)}, "lse: must be float32"),
         ({"lse": torch.empty(2, 4, 40)[:, :, ::2]}, "lse: must be contiguous"),
+        ({"stats": torch.empty(2, 4, 20)}, "stats: unexpected shape"),
         ({"bias": torch.zeros(4, 48)}, "bias: unexpected shape"),
         ({"bias": torch.zeros(3, 49)}, "bias: must have shape"),
         ({"dropout": 2.0}, "dropout"),
@@ -274,19 +315,19 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_tensors_of_makers_without_an_exchange_api(backend: ModuleType) -> None:
     bound = bind(20, 30)
-    index = packing.packed(number(backend, bound)).forward
+    index = bound.packed.tiles if backend is tiles else bound.packed.runs
     run = getattr(packing.native, f"{'tiles' if backend is tiles else 'edges'}_forward")
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 30, 2, 8).transpose(1, 2)
     out, lse = torch.empty(2, 4, 20, 8), torch.empty(2, 4, 20)
     out_np, lse_np = out.numpy().copy(), lse.numpy().copy()
-    run(index, q, k, v, None, out, lse, 0.3, 0.0, 0, 1)
+    run(index, q, k, v, None, out, lse, None, 0.3, 0.0, 0, 1)
     arrays = [x.numpy() for x in (q, k, v)]
-    run(index, *arrays, None, out_np, lse_np, 0.3, 0.0, 0, 1)
+    run(index, *arrays, None, out_np, lse_np, None, 0.3, 0.0, 0, 1)
     np.testing.assert_array_equal(out_np, out.numpy())
     np.testing.assert_array_equal(lse_np, lse.numpy())
     out_np.flags.writeable = False
     with pytest.raises(TypeError):
-        run(index, *arrays, None, out_np, lse_np, 0.3, 0.0, 0, 1)
+        run(index, *arrays, None, out_np, lse_np, None, 0.3, 0.0, 0, 1)
 
 
 def test_survives_a_fork_and_several_callers_at_once() -> None:

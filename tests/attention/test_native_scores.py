@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import erlangen as er
-from erlangen.attention import native, packing
+from erlangen.attention import native
 from erlangen.attention.backends import edges, tiles
 from erlangen.attention.binding import Bound
 from erlangen.attention.kernels import Additive, Polynomial, SoftmaxDot
@@ -106,12 +106,11 @@ def test_opcheck(name, kind):
     if name == "tiles" and kind != "map":
         pytest.skip("tiles have neither vectors nor biases of edges")
     bound = bind(20, 30)
-    kinds = {"edges": packing.PackedRuns, "tiles": packing.PackedTiles}
     q, k, v = (torch.randn(2, 4, n, 8, requires_grad=True) for n in (20, 30, 30))
     vector = torch.randn(4, 8, requires_grad=True) if kind == "vector" else None
     bias = torch.randn(1, bound.num_edges, requires_grad=True) if kind == "per edge" else None
-    arguments = (q, k, v, bias, packing.number_of(bound, kinds[name]), 0.3, 0.1, torch.tensor(5))
-    arguments = (*arguments, vector, kind == "per edge", KINDS.index("cap"), 2.0, 0.0)
+    arguments = (q, k, v, bias, vector, bound.packed.index, torch.tensor(5), 0.3, 0.1)
+    arguments = (*arguments, kind == "per edge", KINDS.index("cap"), 2.0, 0.0)
     torch.library.opcheck(getattr(native, name), arguments)
 
 
@@ -156,11 +155,20 @@ def test_refusals():
     with pytest.raises(ValueError, match="no such map"):
         native.call_edges(q, k, v, None, index, 1.0, 0.0, None, None, False, 9, 0.0, 0.0)
     with pytest.raises(BackendError, match="neither a vector nor a bias of edges"):
-        native.call_tiles(
-            q, k, v, None, tiles.prepare(bound, "cpu"), 1.0, 0.0, None, torch.zeros(1, 8), False, 0, 0.0, 0.0
-        )
-    with pytest.raises(BackendError, match="vmap over the bias or vector"):
-        torch.vmap(lambda a: edges.attend(q, k, v, index, scale=1.0, vector=a))(torch.zeros(2, 4, 8))
+        native.tiles(q, k, v, None, torch.zeros(1, 8), bound.packed.index, None, 1.0, 0.0, False, 0, 0.0, 0.0)
+
+
+def test_vmap_over_a_vector_or_a_bias_is_item_by_item():
+    bound = bind(20, 30)
+    q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
+    index, vectors, biases = edges.prepare(bound, "cpu"), torch.randn(3, 4, 8), torch.randn(3, 4, 49)
+
+    def run(vector, bias):
+        return edges.attend(q, k, v, index, scale=1.0, vector=vector, bias=bias)
+
+    out, lse = torch.vmap(run)(vectors, biases)
+    for n in range(3):
+        torch.testing.assert_close((out[n], lse[n]), run(vectors[n], biases[n]))
 
 
 # ---------------------------------------------------------------------- weighted relations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erlangen.attention import attend_triples, packing, triples, triples_native
+from erlangen.attention.triples_native import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
 from erlangen.relations import Causal, Fano, Triples, WindowSquared
 
@@ -137,13 +139,13 @@ def test_gradcheck():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_opcheck():
     relation = random_triples(9, 80)
-    number = triples_native.number_of(relation)
+    index = PackedTriples(relation).index
     for inside in (False, True):
         tensors = [x.detach().float() for x in inputs(relation, 8, 5)]
         if inside:  # heads within positions in memory
             tensors = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
         tensors = [x.requires_grad_() for x in tensors]
-        torch.library.opcheck(triples_native.operator, (*tensors, number, 0.3))
+        torch.library.opcheck(triples_native.operator, (*tensors, index, None, 0.3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -178,20 +180,29 @@ def test_the_number_of_threads_changes_nothing():
 def test_the_triples_are_packed_once_and_live_with_their_graph():
     relation = random_triples(6, 40, seed=77)
     tensors = inputs(relation, 4, 4)
-    number = triples_native.number_of(relation)
-    assert number == triples_native.number_of(relation)
-    out = triples_native.attend(tensors, number, 1.0)
-    del relation
+    kept = PackedTriples(relation)
+    index, weak = kept.index, weakref.ref(kept)
+    assert packing.packed(index) is kept
+    out = triples_native.attend(tensors, kept, 1.0)
+    del relation, kept
     gc.collect()
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(out.sum(), tensors))
     del out
     gc.collect()
-    with pytest.raises(BackendError, match="is gone"):
-        packing.packed(number)
+    assert weak() is None
+    again = triples_native.attend(tensors, index, 1.0)  # from the numbers alone, as in another process
+    torch.testing.assert_close(again, attend_triples(*tensors, random_triples(6, 40, seed=77), scale=1.0))
+
+
+@pytest.mark.parametrize("numbers", [[], [0, 3], [packing.TRIPLES, 3, 0, 1], [packing.TRIPLES, 3, 0, 1, 3]])
+def test_an_index_that_holds_no_triples_is_refused(numbers):
+    tensors = inputs(random_triples(3, 4), 4, 4)
+    with pytest.raises(BackendError, match="no packed triples"):
+        triples_native.attend(tensors, torch.tensor(numbers, dtype=torch.int64), 1.0)
 
 
 def test_binding_is_kept():
-    assert triples.bound(WindowSquared(3), 9) is triples.bound(WindowSquared(3), 9)
+    assert triples.packed(WindowSquared(3), 9) is triples.packed(WindowSquared(3), 9)
 
 
 def test_what_does_not_fit_is_refused():
@@ -244,6 +255,7 @@ def test_the_extension_itself_refuses_bad_tensors():
         "v2": v,
         "out": torch.empty(2, 4, 3, 5),
         "lse": torch.empty(2, 4, 3),
+        "stats": torch.empty(2, 4, 3, 2),
     }
     numbers = {"scale": 1.0, "threads": 1}
     packing.native.triples_forward(index, **good, **numbers)
@@ -260,6 +272,7 @@ def test_the_extension_itself_refuses_bad_tensors():
         ({"k1": x.mT.contiguous().mT}, "contiguous"),
         ({"out": torch.empty(2, 4, 3, 6)}, "out: unexpected shape"),
         ({"lse": torch.empty(2, 4, 3, dtype=torch.float64)}, "lse: must be float32"),
+        ({"stats": torch.empty(2, 4, 3)}, "stats: unexpected shape"),
     ):
         with pytest.raises(ValueError, match=message):
             packing.native.triples_forward(index, **(good | change), **numbers)

@@ -3,6 +3,7 @@
 from erlangen.attention import kernels
 from erlangen.attention.attend import attend
 from erlangen.attention.plan import Plan, plan
+from erlangen.attention.prepared import PackedRelation, pack
 from erlangen.attention.triples import attend_triples
 
-__all__ = ["Plan", "attend", "attend_triples", "kernels", "plan"]
+__all__ = ["PackedRelation", "Plan", "attend", "attend_triples", "kernels", "pack", "plan"]

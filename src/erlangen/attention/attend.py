@@ -8,24 +8,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention.biases import bias_of, support
 from erlangen.attention.binding import Bound, bind
+from erlangen.attention.compiling import constant, register
 from erlangen.attention.decoding import decode
 from erlangen.attention.kernels import Kernel
 from erlangen.attention.kernels.softmax import absorb
 from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
+from erlangen.attention.packing import Packed
 from erlangen.attention.plan import choose, prepare, run
+from erlangen.attention.prepared import PackedRelation
 from erlangen.attention.shapes import check, fold
-from erlangen.errors import ParameterError
-from erlangen.relations import Bindable, Full, Neighborhoods, WeightedRelation
+from erlangen.errors import BackendError, ParameterError
+from erlangen.relations import Batch, Bindable, Full, Neighborhoods, WeightedRelation
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    relation: Bindable | Neighborhoods | WeightedRelation | None = None,
+    relation: Bindable | Neighborhoods | WeightedRelation | PackedRelation | None = None,
     *,
     kernel: Kernel | None = None,
     scale: float | None = None,
@@ -43,9 +47,9 @@ def attend(
     Shapes are those of `F.scaled_dot_product_attention`: q (..., heads, queries, dim), k (..., kv heads,
     keys, dim), v (..., kv heads, keys, value dim). With fewer kv heads than heads, each kv head serves
     heads / kv heads consecutive heads. `relation` is a relation, a family (`PerHead`, `Batch`: one member
-    per item of the flattened leading dimensions), or neighborhoods; `Full()` if not given. With fewer
-    queries than keys the queries are the last positions. A weighted relation (`ALiBi`, `RelativeBias`, ...)
-    adds its log-weights to the logits; gradients reach them.
+    per item of the flattened leading dimensions), neighborhoods, or what `pack` made; `Full()` if not given.
+    With fewer queries than keys the queries are the last positions. A weighted relation (`ALiBi`,
+    `RelativeBias`, ...) adds its log-weights to the logits; gradients reach them.
 
     `kernel` replaces the exponential by another function of query and key (see `erlangen.kernels`), still
     normalised over N_i. `scale` is that of the default kernel, 1 / sqrt(dim) if not given. `dropout` acts on
@@ -66,19 +70,18 @@ def attend(
         step = decode(q, k, v, relation, scale)
         if step is not None:
             return step
+    if torch.compiler.is_compiling():
+        relation = constant(relation)
     reads, weighted = support(relation)
-    check(q, k, v, reads)
+    check(q, k, v, reads, PackedRelation)
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     lead = q.shape[:-3]
     q4, k4, v4 = (fold(x) for x in (q, k, v))
     # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep symbols.
-    batch, heads, queries, keys = (
-        index(q4.shape[0]),
-        index(q4.shape[1]),
-        index(q4.shape[2]),
-        index(k4.shape[2]),
-    )
+    # The size of the batch stays a symbol unless items differ in what they read.
+    batch = index(q4.shape[0]) if _items_differ(reads) else 1
+    heads, queries, keys = index(q4.shape[1]), index(q4.shape[2]), index(k4.shape[2])
     if kernel is None:
         scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
         needs = PLAIN if weighted is None else Needs(bias=bias_kind(weighted))
@@ -93,7 +96,15 @@ def attend(
             raise ParameterError(f"{kernel!r} is not positive: its sums have no logarithm to return")
     needs_lse = return_lse or (kernel is not None and kernel.sink is not None)
     asked = (batch, heads, queries, keys, str(q.device), backend, return_weights, needs_lse)
-    if torch.compiler.is_compiling():
+    if isinstance(reads, PackedRelation):
+        reads.check(queries, keys, needs)
+        if return_weights or backend not in (None, reads.backend):
+            asked_for = "the weights" if return_weights else f"backend {backend!r}"
+            raise BackendError(
+                f"the relation was packed for {reads.backend!r}, which does not give {asked_for}"
+            )
+        chosen, prepared, bound = reads.backend, reads.index, None
+    elif torch.compiler.is_compiling():
         chosen, prepared = _decide_once(reads, *asked, *needs)
         bound = None
     else:
@@ -102,13 +113,23 @@ def attend(
     out, weights, lse = run(
         chosen, q4, k4, v4, prepared, kernel=kernel, scale=scale, bias=bias, dropout=dropout
     )
-    del bound  # a native index lives as long as its binding
     if kernel is not None and kernel.sink is not None:
         out, weights, lse = absorb(kernel.sink, out, weights, lse)
     asked_for = [out, *([weights] if return_weights else []), *([lse] if return_lse else [])]
     if len(lead) != 1:
         asked_for = [x.reshape(*lead, *x.shape[1:]) for x in asked_for]
     return asked_for[0] if len(asked_for) == 1 else tuple(asked_for)
+
+
+def _items_differ(reads: Any) -> bool:
+    if isinstance(reads, Batch | PackedRelation):
+        return isinstance(reads, Batch)
+    return _data_dependent(reads)
+
+
+@torch.compiler.assume_constant_result
+def _data_dependent(relation: Bindable | Neighborhoods) -> bool:
+    return not isinstance(relation, Neighborhoods) and relation.data_dependent
 
 
 def _decide(
@@ -134,14 +155,16 @@ def _decide(
     return chosen, prepared, bound
 
 
-_kept: list[Bound] = []
-
-
 @torch.compiler.assume_constant_result
 def _decide_once(relation: Any, *asked: Any) -> tuple[str, Any]:
     """Under `torch.compile` the backend and its indices are settled while tracing, and kept for the graph."""
     split = -len(Needs._fields)  # the compiler passes plain values
     needs: Any = Needs._make(asked[split:])
-    chosen, prepared, bound = _decide(relation, *asked[:split], needs=needs)
-    _kept.append(bound)
-    return chosen, prepared
+    with _disable_current_modes():  # what is kept for later calls must not be a fake tensor
+        chosen, prepared, _ = _decide(relation, *asked[:split], needs=needs)
+        index = prepared.index if isinstance(prepared, Packed) else prepared
+    # The index is a tensor of the graph, so that the relation goes wherever the graph does.
+    return chosen, index
+
+
+register()

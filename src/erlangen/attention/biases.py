@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention.binding import Bound
 from erlangen.errors import ParameterError, ShapeError
@@ -84,6 +85,11 @@ def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tens
 
 
 def _values(weighted: Any, queries: int, keys: int) -> Tensor:
+    with _disable_current_modes():
+        return _values_now(weighted, queries, keys)
+
+
+def _values_now(weighted: Any, queries: int, keys: int) -> Tensor:
     if weighted.structured:
         values = weighted.toeplitz(queries, keys)
     else:
@@ -94,7 +100,7 @@ def _values(weighted: Any, queries: int, keys: int) -> Tensor:
 # Weighted relations index their tables by NumPy, which a compiler cannot follow. Numbers are constants of the
 # graph; a learned table is read outside of it.
 _constant: Any = torch.compiler.assume_constant_result(_values)
-_learned: Any = torch.compiler.disable(_values)
+_learned: Any = torch.compiler.disable(_values_now)
 
 
 @torch.compiler.assume_constant_result

@@ -55,6 +55,11 @@ class Bound:
             return self._derived[key]
 
     @property
+    def packed(self) -> packing.Packed:
+        """The relation as the native kernels read it."""
+        return self.derived("packed", lambda: packing.Packed(self.distinct, self.index))
+
+    @property
     def num_edges(self) -> int:
         """Edges of all distinct neighborhoods, each counted as often as `index` uses it."""
         return sum(self.distinct[member].num_edges for member in self.index.ravel().tolist())

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from erlangen.attention import native, packing
+from erlangen.attention import packing
+from erlangen.attention.operators import unwatched
 from erlangen.relations import Relation
 
 run_forward = getattr(packing.native, "run_forward", None)
@@ -34,7 +35,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) 
         return None
     if run_forward is None or not isinstance(relation, Relation):
         return None
-    if not native._unwatched(q, k, v) or torch.is_autocast_enabled("cpu"):
+    if not unwatched(q, k, v) or torch.is_autocast_enabled("cpu"):
         return None
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return None

@@ -14,31 +14,18 @@ An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
 
 from __future__ import annotations
 
-import typing
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.compiler import is_compiling
 from torch.utils.dlpack import from_dlpack
 
-from erlangen.attention import packing
+from erlangen.attention import formula, packing
+from erlangen.attention.operators import _PLAIN, Kernel, Tensors, define
 from erlangen.errors import BackendError, ShapeError
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? bias, int index, float scale, float dropout, Tensor? seed, "
-    "Tensor? vector=None, bool per_edge=False, int map=0, float a=0.0, float b=0.0"
-)
-
-_PLAIN = {Tensor, torch.nn.Parameter}
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_transform: Any = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
-
-_library = torch.library.Library("erlangen", "DEF")
 
 
 def available() -> bool:
@@ -90,8 +77,8 @@ LITTLE = 1 << 20
 """Multiply-adds below which waking a second thread costs more than it saves."""
 
 
-def _threads(q: Tensor, index: packing.PackedTiles | packing.PackedRuns) -> int:
-    work = index.pairs * q.size(0) * q.size(1) * q.size(3)
+def _threads(q: Tensor, packed: packing.Packed) -> int:
+    work = packed.pairs * q.size(0) * q.size(1) * q.size(3)
     return 1 if work < LITTLE else torch.get_num_threads()
 
 
@@ -100,13 +87,18 @@ def _number(seed: Tensor | None) -> int:
     return 0 if seed is None else int(seed)
 
 
-def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
+def _outputs(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+    q, v = tensors[0], tensors[2]
+    wide = _accumulator(q.dtype)
+    return (
+        _like(q, v.size(-1)),
+        q.new_empty(q.shape[:3], dtype=wide),
+        q.new_empty((*q.shape[:3], 2), dtype=wide),
+    )
 
 
-def _gradients(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, vector: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _gradients(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    q, k, v, bias, vector = tensors
     dbias, dvector = (q.new_empty((0,)) if x is None else x.new_zeros(x.shape) for x in (bias, vector))
     return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias, dvector
 
@@ -115,34 +107,9 @@ def _whole(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach().contiguous()
 
 
-def _unwatched(*tensors: Tensor) -> bool:
-    """Whether no compiler, transform or mode is watching operators, so that a kernel may be called directly.
-
-    An operator written in Python costs tens of microseconds per call, as much as a whole decoding step.
-    """
-    return (
-        not is_compiling()
-        and _dispatch_modes() == 0
-        and _function_modes() == 0
-        and _transform() is None
-        and _PLAIN.issuperset(map(type, tensors))
-    )
-
-
-def _define(name: str) -> tuple[Any, Any]:
-    """Defines `erlangen::<name>` and its backward operator; returns the former, and a function that calls it.
-
-    The function computes the same without the dispatcher where nobody is watching.
-    """
-    _library.define(f"{name}({_ARGUMENTS}) -> (Tensor, Tensor)")
-    _library.define(
-        f"{name}_backward(Tensor? grad, Tensor? grad_lse, Tensor out, Tensor lse, {_ARGUMENTS})"
-        " -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-    )
-    operator = getattr(torch.ops.erlangen, name).default
-    gradient = getattr(torch.ops.erlangen, f"{name}_backward").default
-    run_forward = getattr(packing.native, f"{name}_forward", None)
-    run_backward = getattr(packing.native, f"{name}_backward", None)
+def _kernel(name: str) -> Kernel:
+    run_forward: Any = getattr(packing.native, f"{name}_forward", None)
+    run_backward: Any = getattr(packing.native, f"{name}_backward", None)
 
     def scores(vector, per_edge, map, a, b, *backward):
         """What both passes say of scores, after everything else."""
@@ -152,112 +119,64 @@ def _define(name: str) -> tuple[Any, Any]:
             raise BackendError(f"erlangen::{name} takes neither a vector nor a bias of edges")
         return map, a, b
 
-    def forward(q, k, v, bias, index, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0):
+    def forward(packed, tensors, seed, numbers, with_statistics):
         if run_forward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
-        index = packing.packed(index)
-        out, lse = _outputs(q, v)
+        (q, k, v, bias, vector), (scale, dropout, per_edge, map, a, b) = tensors, numbers
+        out, lse, statistics = _outputs(tensors)
         run_forward(
-            index.forward,
-            *(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse),
-            *(scale, dropout, _number(seed), _threads(q, index)),
+            getattr(packed, "tiles" if name == "tiles" else "runs"),
+            *(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse, statistics if with_statistics else None),
+            *(scale, dropout, _number(seed), _threads(q, packed)),
             *(scores(_whole(vector), per_edge, map, a, b) if vector is not None or per_edge or map else ()),
         )
-        return out, lse
+        return out, lse, statistics
 
-    def fake_forward(q, k, v, *others):
-        return _outputs(q, v)
-
-    def backward(
-        grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed,
-        vector=None, per_edge=False, map=0, a=0.0, b=0.0
-    ):  # fmt: skip
+    def backward(packed, tensors, seed, numbers, grad, grad_lse, out, statistics):
         if run_backward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
-        index = packing.packed(index)
-        dq, dk, dv, dbias, dvector = _gradients(q, k, v, bias, vector)
-        grad = torch.zeros_like(out) if grad is None else grad
+        (q, k, v, bias, vector), (scale, dropout, per_edge, map, a, b) = tensors, numbers
+        dq, dk, dv, dbias, dvector = _gradients(tensors)
         q, grad, k, v = (_rows(x) for x in (q, grad, k, v))
         bias, vector = _whole(bias), _whole(vector)
-        transposed = None
-        if per_edge and bias is not None:
-            transposed = bias.index_select(1, typing.cast(packing.PackedRuns, index).order())
+        transposed = bias.index_select(1, packed.order) if per_edge and bias is not None else None
         run_backward(
-            *index.backward(),
-            *(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(lse)),
+            *((packed.tiles,) if name == "tiles" else (packed.runs, packed.transposed)),
+            *(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(statistics)),
             *(dq, dk, dv, None if bias is None else dbias),
-            *(scale, dropout, _number(seed), _threads(q, index)),
+            *(scale, dropout, _number(seed), _threads(q, packed)),
             *scores(vector, per_edge, map, a, b, transposed, None if vector is None else dvector),
         )
         return dq, dk, dv, dbias, dvector
 
-    def fake_backward(grad, grad_lse, out, lse, q, k, v, bias, index, scale, dropout, seed, vector=None, *_):
-        return _gradients(q, k, v, bias, vector)
-
-    def setup_context(ctx, inputs, output):
-        q, k, v, bias, index, scale, dropout, seed, vector, *ctx.map = inputs
-        ctx.numbers = (index, scale, dropout, seed)
-        # The index must outlive its binding for as long as this graph may be differentiated.
-        ctx.packed = packing._alive.get(ctx.numbers[0])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, vector, *output)
-
-    def differentiate(ctx, grad, grad_lse, gradient=gradient):
-        if grad is None and grad_lse is None:
-            return (None,) * 13
-        q, k, v, bias, vector, out, lse = ctx.saved_tensors
-        dq, dk, dv, dbias, dvector = gradient(
-            grad, grad_lse, out, lse, q, k, v, bias, *ctx.numbers, vector, *ctx.map
-        )
-        dbias, dvector = None if bias is None else dbias, None if vector is None else dvector
-        return dq, dk, dv, dbias, None, None, None, None, dvector, None, None, None, None
-
-    def vmapped(info, dims, q, k, v, bias, index, scale, dropout, seed, vector=None, *map):
-        if any(dim is not None for dim in (dims[3], *dims[8:9])):
-            raise BackendError(
-                f"erlangen::{name}: vmap over the bias or vector is not supported; loop over it"
-            )
-        folded = []
-        for x, dim in zip((q, k, v), dims[:3], strict=True):
-            batched = x.unsqueeze(0).expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            folded.append(batched.flatten(0, 1))
-        out, lse = operator(*folded, bias, index, scale, dropout, seed, vector, *map)
-        size = (info.batch_size, -1)
-        return (out.unflatten(0, size), lse.unflatten(0, size)), (0, 0)
-
-    class Direct(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *inputs):
-            output = forward(*inputs)
-            setup_context(ctx, inputs, output)
-            return output
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
-            return differentiate(ctx, *grads, gradient=backward)
-
-    def call(q, k, v, bias, index, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0):
-        inputs = (q, k, v, bias, index, scale, dropout, seed, vector, per_edge, map, a, b)
-        if not _unwatched(q, k, v) or q.device.type != "cpu":
-            return operator(*inputs)
-        if torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in (q, k, v, bias, vector)
-        ):
-            return Direct.apply(*inputs)
-        return forward(*inputs)
-
-    _library.impl(name, forward, "CPU")
-    _library.impl(f"{name}_backward", backward, "CPU")
-    torch.library.register_fake(operator, fake_forward, lib=_library)
-    torch.library.register_fake(gradient, fake_backward, lib=_library)
-    torch.library.register_autograd(operator, differentiate, setup_context=setup_context, lib=_library)
-    torch.library.register_vmap(operator, vmapped, lib=_library)
-    return operator, call
+    return Kernel(
+        forward,
+        backward,
+        formula.attend,
+        _outputs,
+        _gradients,
+        packing.packed,
+        dropout=lambda numbers: numbers[1],
+    )
 
 
-tiles, call_tiles = _define("tiles")
-edges, call_edges = _define("edges")
+_TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? vector"
+_NUMBERS = "float scale, float dropout, bool per_edge, int map, float a, float b"
+
+tiles, _call_tiles = define("tiles", _TENSORS, _NUMBERS, _kernel("tiles"))
+edges, _call_edges = define("edges", _TENSORS, _NUMBERS, _kernel("edges"))
+
+
+def call_tiles(q, k, v, bias, relation, scale, dropout, seed, map=0, a=0.0, b=0.0):
+    """Output and log-sum-exp by tiles; `relation` is packed, or the index of one."""
+    return _call_tiles(q, k, v, bias, None, relation, seed, scale, dropout, False, map, a, b)
+
+
+def call_edges(
+    q, k, v, bias, relation, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0
+):
+    """Output and log-sum-exp by edges; `relation` is packed, or the index of one."""
+    return _call_edges(q, k, v, bias, vector, relation, seed, scale, dropout, per_edge, map, a, b)
 
 
 def cast(

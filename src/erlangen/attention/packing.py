@@ -1,25 +1,29 @@
-"""A bound relation as the native kernels read it: packed once, checked there, kept with the binding."""
+"""A bound relation as the native kernels read it: packed once, checked there, kept with the binding.
+
+Torch operators take tensors and numbers. A relation therefore travels as one tensor of integers, its *index*:
+a header, which relation each batch item and head has, and the runs of each distinct relation. It means the
+same in every process, so that an exported program or a compile cache carries its relation along."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from erlangen.errors import BackendError
-
-if TYPE_CHECKING:
-    from erlangen.attention.binding import Bound
-    from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.errors import BackendError, ErlangenError
+from erlangen.relations.neighborhoods import Neighborhoods
 
 TILE = 64
 """Queries and keys of a native tile."""
+
+RUNS, TRIPLES = 0x45524C31, 0x45524C33
+"""The first number of an index: what it holds, and the version of the format."""
 
 try:
     from erlangen import _native as native  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
@@ -29,76 +33,95 @@ except ImportError as error:  # built without a compiler: attention then runs th
     native: Any = None
     missing = str(error)
 
-
-class PackedTiles:
-    """The tiles of a binding, in the extension's memory."""
-
-    def __init__(self, bound: Bound) -> None:
-        self.pairs = _pairs(bound)
-        tiled = [near.tiles(TILE) for near in bound.distinct]
-        tiles_before = np.cumsum([0] + [tiles.columns.size for tiles in tiled])
-        patterns_before = np.cumsum([0] + [len(tiles.patterns) for tiles in tiled])
-        pattern = [
-            np.where(tiles.pattern < 0, -1, tiles.pattern + before)
-            for tiles, before in zip(tiled, patterns_before, strict=False)
-        ]
-        self.forward = native.Tiles(
-            bound.queries,
-            bound.keys,
-            len(tiled),
-            _join([t.indptr + before for t, before in zip(tiled, tiles_before, strict=False)]),
-            _join([tiles.columns for tiles in tiled]),
-            _join(pattern),
-            _join([tiles.patterns.reshape(-1) for tiles in tiled], np.uint64),
-            np.ascontiguousarray(bound.index, np.int64),
-        )
-
-    def backward(self) -> tuple[Any, ...]:
-        """The indices the backward kernel wants."""
-        return (self.forward,)
+_lock = RLock()
 
 
-class PackedRuns:
-    """The runs of a binding; those of the transposed relation are made when a gradient first needs them."""
+class Packed:
+    """The distinct neighborhoods of a call, and which of them each batch item and head has.
 
-    def __init__(self, bound: Bound) -> None:
-        self._distinct = bound.distinct
-        self._index = bound.index
-        self.forward = _runs(bound.distinct, bound.index)
-        self.pairs = _pairs(bound)
-        self._transposed: Any = None
-        self._order: Tensor | None = None
+    Tiles, runs and transposed runs in the extension's memory, and the index, are made when first asked for.
+    """
 
-    def backward(self) -> tuple[Any, ...]:
-        """The index and the transposed index."""
-        if self._transposed is None:
+    def __init__(self, distinct: Sequence[Neighborhoods], which: np.ndarray) -> None:
+        self.distinct = tuple(distinct)
+        self.which = which
+        self.pairs = sum(near.num_edges for near in distinct) / len(distinct)
+        """Related pairs of one head of one batch item, on average over the distinct relations."""
+        self._made: dict[str, Any] = {}
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        found = self._made.get(name)
+        if found is None:
             with _lock:
-                if self._transposed is None:
-                    self._transposed = _runs(tuple(near.T for near in self._distinct), self._index)
-        return (self.forward, self._transposed)
+                found = self._made.get(name)
+                if found is None:
+                    found = self._made[name] = make()
+        return found
 
+    @property
+    def tiles(self) -> Any:
+        """The tiles, for the kernels."""
+        return self._once("tiles", lambda: _tiles(self.distinct, self.which))
+
+    @property
+    def runs(self) -> Any:
+        """The runs, for the kernels."""
+        return self._once("runs", lambda: _runs(self.distinct, self.which))
+
+    @property
+    def transposed(self) -> Any:
+        """The runs of the transposed relation: for each key, the queries that read it."""
+        return self._once("transposed", lambda: _runs([near.T for near in self.distinct], self.which))
+
+    @property
     def order(self) -> Tensor:
         """The number of each edge in the order of the transposed relation, of which there is only one."""
-        if self._order is None:
-            self._order = torch.from_numpy(np.argsort(self._distinct[0].edges()[:, 1], kind="stable"))
-        return self._order
+        return self._once(
+            "order", lambda: torch.from_numpy(np.argsort(self.distinct[0].edges()[:, 1], kind="stable"))
+        )
+
+    @property
+    def index(self) -> Tensor:
+        """The relation as a tensor of integers."""
+        return self._once("index", lambda: _remember(_encode(self.distinct, self.which), ref(self)))
 
 
-def _pairs(bound: Bound) -> float:
-    """Related pairs of one head of one batch item, on average over the distinct relations."""
-    return sum(near.num_edges for near in bound.distinct) / len(bound.distinct)
+def _require_native() -> Any:
+    if native is None:
+        raise BackendError(f"the native extension is missing ({missing}); use the sdpa backend")
+    return native
 
 
-def _runs(distinct: Sequence[Neighborhoods], index: np.ndarray) -> Any:
+def _tiles(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
+    tiled = [near.tiles(TILE) for near in distinct]
+    tiles_before = np.cumsum([0] + [tiles.columns.size for tiles in tiled])
+    patterns_before = np.cumsum([0] + [len(tiles.patterns) for tiles in tiled])
+    pattern = [
+        np.where(tiles.pattern < 0, -1, tiles.pattern + before)
+        for tiles, before in zip(tiled, patterns_before, strict=False)
+    ]
+    return _require_native().Tiles(
+        distinct[0].queries,
+        distinct[0].keys,
+        len(tiled),
+        _join([t.indptr + before for t, before in zip(tiled, tiles_before, strict=False)]),
+        _join([tiles.columns for tiles in tiled]),
+        _join(pattern),
+        _join([tiles.patterns.reshape(-1) for tiles in tiled], np.uint64),
+        np.ascontiguousarray(which, np.int64),
+    )
+
+
+def _runs(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
     before = np.cumsum([0] + [near.starts.size for near in distinct])
-    return native.Runs(
+    return _require_native().Runs(
         distinct[0].queries,
         distinct[0].keys,
         len(distinct),
         _join([near.indptr + b for near, b in zip(distinct, before, strict=False)]),
         _join([near.starts for near in distinct]),
         _join([near.stops for near in distinct]),
-        np.ascontiguousarray(index, np.int64),
+        np.ascontiguousarray(which, np.int64),
     )
 
 
@@ -106,34 +129,81 @@ def _join(arrays: Sequence[np.ndarray], dtype: Any = np.int64) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(arrays), dtype)
 
 
-# A torch operator takes tensors and numbers, so an index travels as a number. A binding owns its indices; the
-# number is forgotten with it.
-_lock = RLock()
-_numbers = itertools.count(1)
-_alive: WeakValueDictionary[int, PackedTiles | PackedRuns] = WeakValueDictionary()
+# ------------------------------------------------------------------------------------------- indices as
+# tensors
 
 
-def number_of(bound: Bound, kind: type[PackedTiles] | type[PackedRuns]) -> int:
-    """The number under which `packed` finds the index of a binding; packs it at the first call."""
-    kept: dict[str, Any] = vars(bound)
-    slot = f"_{kind.__name__}"
-    found = kept.get(slot)
-    if found is None:
-        if native is None:
-            raise BackendError(f"the native extension is missing ({missing}); use the sdpa backend")
-        with _lock:
-            found = kept.get(slot)
-            if found is None:
-                index = kind(bound)
-                found = (next(_numbers), index)
-                _alive[found[0]] = index
-                kept[slot] = found
-    return found[0]
+def _encode(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Tensor:
+    header = [RUNS, distinct[0].queries, distinct[0].keys, len(distinct), *which.shape]
+    parts = [np.array(header, np.int64), np.ravel(which)]
+    for near in distinct:
+        parts += [near.indptr, near.starts, near.stops]
+    return torch.from_numpy(_join(parts))
 
 
-def packed(number: int) -> PackedTiles | PackedRuns:
-    """The index behind a number."""
-    found = _alive.get(number)
-    if found is None:
-        raise BackendError(f"no packed relation has the number {number}: its binding is gone")
-    return found
+def _decode(index: Tensor) -> Packed:
+    """The relation of an index; `BackendError` unless it is one, for it may come from a file."""
+    numbers = index.detach().cpu().numpy()
+    try:
+        kind, queries, keys, count, items, heads = numbers[:6].tolist()
+        if kind != RUNS or min(queries, keys, count - 1, items - 1, heads - 1) < 0:
+            raise ValueError("it does not begin like one")
+        at = 6 + items * heads
+        which = numbers[6:at].reshape(items, heads)
+        if which.min() < 0 or which.max() >= count:
+            raise ValueError("it names a relation that is not there")
+        distinct = []
+        for _ in range(count):
+            indptr = numbers[at : at + queries + 1]
+            size = int(indptr[queries])
+            if indptr[0] != 0 or (np.diff(indptr) < 0).any():
+                raise ValueError("its rows do not follow one another")
+            starts, stops = numbers[at + queries + 1 :][: 2 * size].reshape(2, size)
+            if (starts >= stops).any():
+                raise ValueError("it holds an empty run")
+            rows = np.repeat(np.arange(queries), np.diff(indptr))
+            distinct.append(Neighborhoods.from_runs(queries, keys, rows, starts, stops))
+            at += queries + 1 + 2 * size
+        if at != len(numbers):
+            raise ValueError("it is too long")
+    except (ValueError, IndexError, ErlangenError) as error:
+        raise BackendError(f"a tensor of {index.numel()} integers is no packed relation: {error}") from error
+    return Packed(distinct, which.copy())
+
+
+_known: dict[int, tuple[StorageWeakRef, tuple[int, int, int], Callable[[], Any]]] = {}
+"""Address of a storage -> (the storage, place and version of the index in it, what was packed from it). The
+address is not used again while there is a weak reference, so that another tensor is never taken for this
+one."""
+
+
+def _mark(index: Tensor) -> tuple[int, int, int]:
+    return int(index.storage_offset()), index.numel(), -1 if index.is_inference() else index._version
+
+
+def _remember(index: Tensor, get: Callable[[], Any]) -> Tensor:
+    storage = index.untyped_storage()
+    with _lock:
+        for address in [address for address, (weak, _, _) in _known.items() if weak.expired()]:
+            del _known[address]
+        _known[storage._cdata] = StorageWeakRef(storage), _mark(index), get
+    return index
+
+
+def packed(index: Tensor, decode: Callable[[Tensor], Any] = _decode) -> Any:
+    """What was packed as this index: the same object while it is alive, otherwise made from the numbers.
+
+    >>> import numpy as np
+    >>> from erlangen.relations import Causal
+    >>> kept = Packed([Causal().on(4)], np.zeros((1, 1), np.int64))
+    >>> packed(kept.index) is kept, packed(kept.index.clone()).distinct == kept.distinct
+    (True, True)
+    """
+    known = _known.get(index.untyped_storage()._cdata)
+    if known is not None and not known[0].expired() and known[1] == _mark(index):
+        found = known[2]()
+        if found is not None:
+            return found
+    made = decode(index)
+    _remember(index, lambda: made)
+    return made

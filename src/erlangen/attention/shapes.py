@@ -16,9 +16,10 @@ def fold(x: Tensor) -> Tensor:
     return x if x.dim() == 4 else x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> None:
-    """Raise `ShapeError` unless the tensors fit one another and the relation is one."""
-    if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods)):
+def check(q: Tensor, k: Tensor, v: Tensor, relation: Any, *also: type) -> None:
+    """Raise `ShapeError` unless the tensors fit one another and the relation is one, or one of the types
+    `also`."""
+    if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods, *also)):
         raise ParameterError(
             f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {type(relation).__name__}"
         )

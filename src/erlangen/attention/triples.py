@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import sqrt
 from operator import index
@@ -10,11 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import triples_native
 from erlangen.attention.shapes import fold
+from erlangen.attention.triples_native import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
-from erlangen.relations import HyperRelation, Triples
+from erlangen.relations import HyperRelation
 
 BACKENDS = ("native", "reference")
 
@@ -62,63 +63,29 @@ def attend_triples(
     if native:
         if (reason := triples_native.refuses(q)) is not None:
             raise BackendError(f"the native backend cannot compute this: {reason}")
-        out = triples_native.attend(folded, _number(hyperrelation, n), scale)
+        prepared = _index_once if torch.compiler.is_compiling() else packed
+        out = triples_native.attend(folded, prepared(hyperrelation, n), scale)
     else:
-        row, first, second = _indices(hyperrelation, n)
-        out = reference(folded, row.to(q.device), first.to(q.device), second.to(q.device), scale)
+        row, first, second = (x.to(q.device) for x in packed(hyperrelation, n).edges)
+        out = triples_native.reference(folded, row, first, second, scale)[0]
     return out.reshape(*lead, *out.shape[1:])
 
 
-def reference(inputs: Sequence[Tensor], row: Tensor, first: Tensor, second: Tensor, scale: float) -> Tensor:
-    """The formulas as written, triple by triple, on gathered rows; half precision is computed in float32.
-
-    >>> ones, index = torch.ones(1, 1, 2, 1), torch.tensor([0])
-    >>> reference([ones, ones, ones, ones, 3 * ones], index, index + 1, index, 1.0).flatten()
-    tensor([3., 0.])
-    """
-    given = inputs[0].dtype
-    wide = torch.float32 if given in (torch.float16, torch.bfloat16) else given
-    q, k1, k2, v1, v2 = (x.to(wide) for x in inputs)
-    logits = scale * (q[:, :, row] * k1[:, :, first] * k2[:, :, second]).sum(-1)
-    where = row.expand(logits.shape)
-    top = logits.detach().new_full(q.shape[:3], -torch.inf)
-    top = top.scatter_reduce(-1, where, logits.detach(), "amax")
-    powers = (logits - top.gather(-1, where)).exp()
-    total = powers.new_zeros(q.shape[:3]).scatter_add(-1, where, powers)
-    weights = powers / total.gather(-1, where)
-    products = weights[..., None] * v1[:, :, first] * v2[:, :, second]
-    return products.new_zeros((*q.shape[:3], v1.shape[-1])).index_add(2, row, products).to(given)
-
-
 @lru_cache(maxsize=64)
-def bound(hyperrelation: HyperRelation, n: int) -> Triples:
+def packed(hyperrelation: HyperRelation, n: int) -> PackedTriples:
     """The triples on n positions, kept: binding and packing happen once for each relation and size.
 
     >>> from erlangen.relations import WindowSquared
-    >>> bound(WindowSquared(2), 5) is bound(WindowSquared(2), 5)
+    >>> packed(WindowSquared(2), 5) is packed(WindowSquared(2), 5)
     True
     """
-    return hyperrelation.on(n)
-
-
-_kept: list[Any] = []
+    return PackedTriples(hyperrelation.on(n))
 
 
 @torch.compiler.assume_constant_result
-def _number_once(hyperrelation: HyperRelation, n: int) -> int:
-    _kept.append(bound(hyperrelation, n))  # compiled code holds the number, not the triples
-    return triples_native.number_of(_kept[-1])
-
-
-def _number(hyperrelation: HyperRelation, n: int) -> int:
-    if torch.compiler.is_compiling():
-        return _number_once(hyperrelation, n)
-    return triples_native.number_of(bound(hyperrelation, n))
-
-
-def _indices(hyperrelation: HyperRelation, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    row, first, second = torch.from_numpy(bound(hyperrelation, n).triples()).unbind(1)
-    return row, first, second
+def _index_once(hyperrelation: HyperRelation, n: int) -> Tensor:
+    with _disable_current_modes():
+        return packed(hyperrelation, n).index
 
 
 def _check(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hyperrelation: Any) -> None:

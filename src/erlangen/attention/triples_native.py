@@ -13,49 +13,63 @@ does not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
+from weakref import ref
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.attention.native import LITTLE, _accumulator, _like, _rows
-from erlangen.errors import BackendError
+from erlangen.attention.operators import Kernel, Tensors, define
+from erlangen.errors import BackendError, ErlangenError
 from erlangen.relations import Triples
 
-_ARGUMENTS = "Tensor q, Tensor k1, Tensor k2, Tensor v1, Tensor v2, int index, float scale"
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 _run_forward: Any = getattr(packing.native, "triples_forward", None)
 _run_backward: Any = getattr(packing.native, "triples_backward", None)
 
-_library = torch.library.Library("erlangen", "FRAGMENT")
-_library.define(f"triples({_ARGUMENTS}) -> (Tensor, Tensor)")
-_library.define(
-    f"triples_backward(Tensor grad, Tensor out, Tensor lse, {_ARGUMENTS}) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
-operator = torch.ops.erlangen.triples.default
-_gradient = torch.ops.erlangen.triples_backward.default
-
 
 class PackedTriples:
-    """Triples in the extension's memory, by query, by first key and by second key."""
+    """Triples in the extension's memory, by query, by first key and by second key; and as a tensor, the
+    index."""
 
     def __init__(self, bound: Triples) -> None:
-        self.triples = bound.num_triples
-        self.native = packing.native.Triples(bound.n, bound.indptr, bound.first, bound.second)
+        self.bound = bound
+
+    @cached_property
+    def native(self) -> Any:
+        """What the kernels read."""
+        return packing.native.Triples(self.bound.n, self.bound.indptr, self.bound.first, self.bound.second)
+
+    @cached_property
+    def index(self) -> Tensor:
+        """The triples as a tensor of integers: a header, then (query, key, key) one after the other."""
+        numbers = np.concatenate([[packing.TRIPLES, self.bound.n], self.bound.triples().ravel()])
+        return packing._remember(torch.from_numpy(numbers.astype(np.int64)), ref(self))
+
+    @cached_property
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, first key and second key of each triple."""
+        row, first, second = torch.from_numpy(self.bound.triples()).unbind(1)
+        return row, first, second
 
 
-def number_of(bound: Triples) -> int:
-    """The number under which the packed triples are known to the operator; they live as long as `bound`.
+def _decode(index: Tensor) -> PackedTriples:
+    numbers = index.detach().cpu().numpy()
+    try:
+        if len(numbers) % 3 != 2 or numbers[0] != packing.TRIPLES:
+            raise ValueError("it does not begin like them")
+        return PackedTriples(Triples(int(numbers[1]), numbers[2:].reshape(-1, 3)))
+    except (ValueError, ErlangenError) as error:
+        raise BackendError(f"a tensor of {index.numel()} integers are no packed triples: {error}") from error
 
-    >>> number_of(kept := Triples(1, [])) == number_of(kept) if _run_forward is not None else True
-    True
-    """
-    own: Any = bound
-    kind: Any = PackedTriples
-    return packing.number_of(own, kind)
+
+def _packed(index: Tensor) -> PackedTriples:
+    return packing.packed(index, _decode)
 
 
 def refuses(q: Tensor) -> str | None:
@@ -73,62 +87,82 @@ def refuses(q: Tensor) -> str | None:
     return None
 
 
-def attend(inputs: Sequence[Tensor], number: int, scale: float) -> Tensor:
-    """The output for q, k1, k2, v1, v2 of shape (batch, heads, n, dim) and the triples of this number."""
-    return operator(*inputs, number, scale)[0]
+def reference(inputs: Sequence[Tensor], row: Tensor, first: Tensor, second: Tensor, scale: float) -> Any:
+    """Output and log-sum-exp by the formulas as written, triple by triple, on gathered rows.
+
+    Half precision is computed in float32.
+
+    >>> ones, index = torch.ones(1, 1, 2, 1), torch.tensor([0])
+    >>> reference([ones, ones, ones, ones, 3 * ones], index, index + 1, index, 1.0)[0].flatten()
+    tensor([3., 0.])
+    """
+    given = inputs[0].dtype
+    wide = torch.float32 if given in (torch.float16, torch.bfloat16) else given
+    q, k1, k2, v1, v2 = (x.to(wide) for x in inputs)
+    logits = scale * (q[:, :, row] * k1[:, :, first] * k2[:, :, second]).sum(-1)
+    where = row.expand(logits.shape)
+    top = logits.detach().new_full(q.shape[:3], -torch.inf)
+    top = top.scatter_reduce(-1, where, logits.detach(), "amax")
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    powers = (logits - top.gather(-1, where)).exp()
+    total = powers.new_zeros(q.shape[:3]).scatter_add(-1, where, powers)
+    none = total == 0
+    total = total.masked_fill(none, 1.0)
+    weights = powers / total.gather(-1, where)
+    products = weights[..., None] * v1[:, :, first] * v2[:, :, second]
+    out = products.new_zeros((*q.shape[:3], v1.shape[-1])).index_add(2, row, products)
+    return out.to(given), (total.log() + top).masked_fill(none, -torch.inf)
+
+
+def attend(inputs: Sequence[Tensor], triples: PackedTriples | Tensor, scale: float) -> Tensor:
+    """The output for q, k1, k2, v1, v2 of shape (batch, heads, n, dim) and packed triples, or their index."""
+    return _call(*inputs, triples, None, scale)[0]
 
 
 def _threads(q: Tensor, packed: PackedTriples) -> int:
-    work = packed.triples * q.size(0) * q.size(1) * q.size(3)
+    work = packed.bound.num_triples * q.size(0) * q.size(1) * q.size(3)
     return 1 if work < LITTLE else torch.get_num_threads()
 
 
-def _forward(q, k1, k2, v1, v2, number, scale):
-    packed: Any = packing.packed(number)
-    out, lse = _fake_forward(q, k1, k2, v1, v2, number, scale)
-    inputs = [_rows(x) for x in (q, k1, k2, v1, v2)]
-    _run_forward(packed.native, *inputs, out, lse, scale, _threads(q, packed))
-    return out, lse
+def _forward(packed, tensors, seed, numbers, with_statistics):
+    if _run_forward is None:
+        raise BackendError(
+            f"erlangen::triples needs the native extension: {packing.missing or 'it is outdated'}"
+        )
+    out, lse, statistics = _outputs(tensors)
+    inputs = [_rows(x) for x in tensors]
+    _run_forward(packed.native, *inputs, out, lse, statistics, *numbers, _threads(tensors[0], packed))
+    return out, lse, statistics
 
 
-def _fake_forward(q, k1, k2, v1, v2, number, scale):
-    return _like(q, v1.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
-
-
-def _backward(grad, out, lse, q, k1, k2, v1, v2, number, scale):
-    packed: Any = packing.packed(number)
-    gradients = _fake_backward(grad, out, lse, q, k1, k2, v1, v2, number, scale)
-    inputs = [_rows(x) for x in (q, k1, k2, v1, v2, grad, out)]
-    _run_backward(packed.native, *inputs, lse.detach().contiguous(), *gradients, scale, _threads(q, packed))
+def _backward(packed, tensors, seed, numbers, grad, grad_lse, out, statistics):
+    gradients = _gradients(tensors)
+    inputs = [_rows(x) for x in (*tensors, grad, out)]
+    statistics = statistics.detach().contiguous()
+    _run_backward(packed.native, *inputs, statistics, *gradients, *numbers, _threads(tensors[0], packed))
     return gradients
 
 
-def _fake_backward(grad, out, lse, q, k1, k2, v1, v2, number, scale):
-    return tuple(_like(x, x.size(-1)) for x in (q, k1, k2, v1, v2))
+def _formula(packed, tensors, seed, numbers):
+    return reference(tensors, *packed.edges, *numbers)
 
 
-def _setup(ctx, inputs, output):
-    *tensors, ctx.number, ctx.scale = inputs
-    # The packed triples must outlive their binding for as long as this graph may be differentiated.
-    ctx.packed = packing._alive.get(ctx.number)
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *output)
+def _outputs(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+    q, v1, wide = tensors[0], tensors[3], _accumulator(tensors[0].dtype)
+    return (
+        _like(q, v1.size(-1)),
+        q.new_empty(q.shape[:3], dtype=wide),
+        q.new_empty((*q.shape[:3], 2), dtype=wide),
+    )
 
 
-def _differentiate(ctx, grad, _):
-    if grad is None:
-        return (None,) * 7
-    *tensors, out, lse = ctx.saved_tensors
-    return *_gradient(grad, out, lse, *tensors, ctx.number, ctx.scale), None, None
+def _gradients(tensors: Tensors) -> tuple[Tensor, ...]:
+    return tuple(_like(x, x.size(-1)) for x in tensors)
 
 
-def _missing(*_: Any) -> Any:
-    raise BackendError(f"erlangen::triples needs the native extension: {packing.missing or 'it is outdated'}")
-
-
-_library.impl("triples", _missing if _run_forward is None else _forward, "CPU")
-_library.impl("triples_backward", _missing if _run_backward is None else _backward, "CPU")
-torch.library.register_fake(operator, _fake_forward, lib=_library)
-torch.library.register_fake(_gradient, _fake_backward, lib=_library)
-torch.library.register_autograd(operator, _differentiate, setup_context=_setup, lib=_library)
+operator, _call = define(
+    "triples",
+    "Tensor q, Tensor k1, Tensor k2, Tensor v1, Tensor v2",
+    "float scale",
+    Kernel(_forward, _backward, _formula, _outputs, _gradients, _packed, dropout=lambda numbers: 0.0),
+)

@@ -10,16 +10,16 @@ from erlangen.attention.binding import Bound
 from erlangen.attention.kernels.form import IDENTITY, Map
 
 
-def prepare(bound: Bound, device: str) -> int:
-    """The number of the packed index of a bound relation; it lives as long as `bound`."""
-    return packing.number_of(bound, packing.PackedRuns)
+def prepare(bound: Bound, device: str) -> packing.Packed:
+    """The packed relation; it lives as long as `bound`, or as a graph that needs it."""
+    return bound.packed
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prepared: int,
+    prepared: packing.Packed | Tensor,
     *,
     scale: float,
     dropout: float = 0.0,

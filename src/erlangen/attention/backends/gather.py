@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from erlangen.attention.backends.reference import Drop
 from erlangen.attention.biases import Bias
 from erlangen.attention.binding import Bound
 from erlangen.attention.kernels import Kernel, SoftmaxDot
 
 PAIRS = 1 << 22
 """Numbers of gathered queries that are held at a time."""
+
+
+in_transform: Any = torch._C._functorch.maybe_current_level  # pyright: ignore[reportAttributeAccessIssue]
+"""The level of `torch.func`, or None. Its transforms do not take checkpoints."""
 
 
 class Part(NamedTuple):
@@ -62,7 +67,7 @@ def attend(
     *,
     kernel: Kernel | None = None,
     bias: Bias | None = None,
-    dropout: float = 0.0,
+    dropout: float | Drop = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp (log of the sum of weights) of a kernel over the edges of a relation.
 
@@ -106,7 +111,7 @@ def _of_heads(bias: Bias | None, heads: slice) -> Bias | None:
 
 
 def _part(
-    q: Tensor, k: Tensor, v: Tensor, part: Part, kernel: Kernel, bias: Bias | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, part: Part, kernel: Kernel, bias: Bias | None, dropout: float | Drop
 ) -> tuple[Tensor, Tensor]:
     """All queries, in pieces of consecutive ones that hold about `PAIRS` numbers."""
     most = max(1, PAIRS // max(1, q.shape[0] * q.shape[1] * max(q.shape[3], v.shape[3])))
@@ -114,7 +119,7 @@ def _part(
     for row in range(1, rows):
         if part.indptr[row + 1] - part.indptr[cuts[-1]] > most:
             cuts.append(row)
-    if len(cuts) == 1:
+    if len(cuts) == 1 or in_transform() is not None:
         return _rows(q, k, v, part, kernel, bias, dropout, 0, rows)
     pieces = [
         checkpoint(_rows, q, k, v, part, kernel, bias, dropout, first, last, use_reentrant=False)
@@ -130,7 +135,7 @@ def _rows(
     part: Part,
     kernel: Kernel,
     bias: Bias | None,
-    dropout: float,
+    dropout: float | Drop,
     first: int,
     last: int,
 ) -> tuple[Tensor, Tensor]:
@@ -156,7 +161,13 @@ def _rows(
     safe = total.masked_fill(none, 1.0)
     lse = safe.log().masked_fill(none, -torch.inf)
     weights = pairs / safe.index_select(2, into)
-    if dropout:
+    if callable(dropout):
+        items, heads = (
+            torch.arange(size, device=q.device) + (part_of.start or 0)
+            for size, part_of in zip(weights.shape[:2], (part.items, part.heads), strict=True)
+        )
+        weights = dropout(weights, items[:, None, None], heads[:, None], i, j)
+    elif dropout:
         weights = torch.nn.functional.dropout(weights, dropout)
     out = v.new_zeros((*size, v.shape[3])).index_add(2, into, weights.unsqueeze(-1) * v.index_select(2, j))
     return out, lse if top is None else lse + top

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 from erlangen.attention.biases import Bias, places
 from erlangen.attention.binding import Bound
 from erlangen.attention.kernels import Kernel, SoftmaxDot
+
+Drop = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""drop(weights, items, heads, queries, keys): the weights, some of them dropped by a rule of one's own."""
 
 
 class Prepared(NamedTuple):
@@ -32,7 +36,7 @@ def attend(
     *,
     kernel: Kernel | None = None,
     bias: Bias | None = None,
-    dropout: float = 0.0,
+    dropout: float | Drop = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, log-sum-exp and weights of attention over N_i only; half precision is computed in float32.
 
@@ -56,7 +60,13 @@ def attend(
     none = total == 0
     lse = total.masked_fill(none, 1.0).log().masked_fill(none, -torch.inf)
     weights = scores / total.masked_fill(none, 1.0)
-    if dropout:
+    if callable(dropout):
+        items, heads, i, j = (
+            torch.arange(size, device=q.device).reshape([-1 if d == n else 1 for d in range(4)])
+            for n, size in enumerate(weights.shape)
+        )
+        weights = dropout(weights, items, heads, i, j)
+    elif dropout:
         weights = torch.nn.functional.dropout(weights, dropout)
     lse = (lse if top is None else lse + top).squeeze(-1)
     return (weights @ values).to(q.dtype), lse, weights.to(q.dtype)

@@ -1,0 +1,75 @@
+"""A relation as data: packed before the call, so that compiled code takes the next one without compiling
+anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from erlangen.attention.binding import bind
+from erlangen.attention.needs import unable
+from erlangen.attention.plan import choose
+from erlangen.errors import BackendError, SizeError
+from erlangen.relations import Bindable
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRelation:
+    """A relation bound to its sizes, as one tensor of integers; made by `pack`, taken by `attend`."""
+
+    index: Tensor
+    queries: int
+    keys: int
+    backend: str
+
+    def check(self, queries: Any, keys: Any, needs: Any) -> None:
+        """Raise unless it was packed for these sizes, and its backend can compute this."""
+        if index(queries) != self.queries or index(keys) != self.keys:
+            raise SizeError(
+                f"the relation was packed for {self.queries} queries and {self.keys} keys, but the tensors "
+                f"have {index(queries)} and {index(keys)}"
+            )
+        why = unable(self.backend, needs)
+        if why:
+            raise BackendError(
+                f"the relation was packed for {self.backend!r}, and {why}; pack(backend='edges')"
+            )
+
+
+def pack(
+    relation: Bindable,
+    queries: int,
+    keys: int | None = None,
+    *,
+    heads: int = 1,
+    batch: int = 1,
+    backend: str | None = None,
+) -> PackedRelation:
+    """A relation as data, for `attend(q, k, v, packed)` with so many queries and keys, on a CPU.
+
+    A relation is a constant of compiled code: another one compiles anew. A packed relation is an input of it.
+    Where documents are packed differently at every step, pack them before the step and hand the result to the
+    compiled model. `heads` and `batch` matter for `PerHead` and `Batch` alone. `backend` is "tiles" or
+    "edges"; by default the cheaper one.
+
+    >>> from erlangen.attention import attend
+    >>> from erlangen.relations import Causal, Documents
+    >>> x = torch.randn(1, 2, 6, 4)
+    >>> relation = Documents([2, 4]) & Causal()
+    >>> torch.equal(attend(x, x, x, pack(relation, 6)), attend(x, x, x, relation))
+    True
+    """
+    keys = queries if keys is None else keys
+    bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=keys)
+    chosen, _ = choose(bound, "cpu", backend, False, False)
+    if chosen not in ("tiles", "edges"):
+        raise BackendError(
+            f"a packed relation is for the native backends 'tiles' and 'edges', not for {chosen!r}"
+        )
+    packed = bound.packed.index
+    torch._dynamo.maybe_mark_dynamic(packed, 0)  # its length changes with the relation
+    return PackedRelation(packed, queries, keys, chosen)
