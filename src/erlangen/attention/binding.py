@@ -172,6 +172,8 @@ def _bind(
                 q, k = vectors
                 neighborhoods = member.on(q[b, h], k[b, h * k.shape[1] // heads])
             else:
-                neighborhoods = seen.get(member) or seen.setdefault(member, member.on(queries, keys))
+                if member not in seen:
+                    seen[member] = member.on(queries, keys)
+                neighborhoods = seen[member]
             index[b, h] = distinct.setdefault(neighborhoods, len(distinct))
     return Bound(tuple(distinct), index, queries, keys)

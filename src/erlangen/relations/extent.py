@@ -14,9 +14,10 @@ from erlangen.relations.relation import Relation
 
 
 def own_sizes(relation: Relation) -> tuple[int, int] | None:
-    """(queries, keys) when the relation can be bound to these sizes only, else None.
+    """(queries, keys) when the relation fits this number of keys only, with its own number of queries.
 
-    An expression has the sizes of those of its parts that have any; parts that disagree are an error.
+    None when it fits any. An expression has the sizes of those of its parts that have any. Parts with
+    different keys are an error; of different queries the fewest count, as they are the last positions of all.
 
     >>> from erlangen.relations import Bipartite, Causal, Documents
     >>> [own_sizes(r) for r in (Bipartite(encoder=3, decoder=4), Causal() & Documents([2, 3]), Causal())]
@@ -43,13 +44,13 @@ def own_sizes(relation: Relation) -> tuple[int, int] | None:
         case Node():
             found = [sizes for operand in relation.operands if (sizes := own_sizes(operand)) is not None]
             for sizes in found[1:]:
-                if sizes != found[0]:
+                if sizes[1] != found[0][1]:
                     (q, k), (other_q, other_k) = found[0], sizes
                     raise SizeError(
                         f"{relation} has parts of different sizes: "
                         f"{q} queries x {k} keys and {other_q} queries x {other_k} keys"
                     )
-            return found[0] if found else None
+            return min(found) if found else None
         case _:
             return None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Self, final
 
 from erlangen.errors import ParameterError
 from erlangen.relations.relation import Relation
+from erlangen.relations.truth import Undecided
 
 
-class Family:
+class Family(Undecided):
     """A tuple of relations with the operators of relations, member by member. Frozen and hashable."""
 
     __slots__ = ("members",)
@@ -57,20 +59,34 @@ class Family:
         return type(self)([operation(member) for member in self.members])
 
     def _zip(self, other: Any, operation: Callable[[Any, Any], Any]) -> Self:
+        """Member by member with a family of the same kind; with anything a member may be, to each member."""
         if type(other) is not type(self):
+            if not self._accepts(other):
+                return NotImplemented
             return self._map(lambda member: operation(member, other))
         if len(other) != len(self):
             raise ParameterError(f"{self} has {len(self)} members and {other} has {len(other)}")
         return type(self)([operation(a, b) for a, b in zip(self.members, other.members, strict=True)])
 
     def __and__(self, other: Any) -> Self:
-        return self._zip(other, lambda a, b: a & b)
+        return self._zip(other, operator.and_)
 
     def __or__(self, other: Any) -> Self:
-        return self._zip(other, lambda a, b: a | b)
+        return self._zip(other, operator.or_)
 
     def __sub__(self, other: Any) -> Self:
-        return self._zip(other, lambda a, b: a - b)
+        return self._zip(other, operator.sub)
+
+    # `relation & family`, and `per_head & batch`, which is a batch: each item has its own heads.
+
+    def __rand__(self, other: Any) -> Self:
+        return self._zip(other, lambda mine, theirs: theirs & mine)
+
+    def __ror__(self, other: Any) -> Self:
+        return self._zip(other, lambda mine, theirs: theirs | mine)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._zip(other, lambda mine, theirs: theirs - mine)
 
     def __invert__(self) -> Self:
         return self._map(lambda member: ~member)
@@ -104,11 +120,14 @@ class PerHead(Family):
 
 @final
 class Batch(Family):
-    """One relation, or one `PerHead`, per batch item.
+    """One relation, or one `PerHead`, per batch item. Operators with a `PerHead` give every item its heads.
 
     >>> from erlangen.relations import Padding
     >>> Batch([Padding(length) for length in (3, 5)])
     Batch([Padding(3), Padding(5)])
+    >>> from erlangen.relations import Causal, Full
+    >>> PerHead([Causal(), Full()]) & Batch([Padding(3), Padding(5)])
+    Batch([PerHead([Causal() & Padding(3), Padding(3)]), PerHead([Causal() & Padding(5), Padding(5)])])
     """
 
     __slots__ = ()

@@ -91,7 +91,7 @@ class Graph(Relation):
         return extended.restrict(np.where(inside, site.positions, known.queries))
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self._bound.contains(i, j)
+        return self._bound._contains(i, j)
 
     def _transposed(self) -> Graph:
         return Graph(self.edges()[:, ::-1], nodes=self.nodes)
@@ -147,7 +147,7 @@ class FromMask(Relation):
         return self._bound.restrict(site.positions + (self._bound.queries - self._bound.keys))
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self._bound.contains(i + (self._bound.queries - self._bound.keys), j)
+        return self._bound._contains(i + (self._bound.queries - self._bound.keys), j)
 
     def _transposed(self) -> FromMask:
         return FromMask._of(self._bound.T)
@@ -189,7 +189,7 @@ class Random(Relation):
         return Neighborhoods.from_runs(rows, n, np.repeat(np.arange(rows), k), starts, starts + 1)
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self.on(need_keys(self, keys)).contains(i, j)
+        return self.on(need_keys(self, keys))._contains(i, j)
 
 
 @final

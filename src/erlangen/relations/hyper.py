@@ -12,8 +12,9 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.graphs import PRINTED, Graph
-from erlangen.relations.lookup import to_numpy
+from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.relation import Relation
+from erlangen.relations.truth import Undecided
 
 MAX_POINTS = 2_000_000
 """Most positions of a ternary relation: a triple of positions then fits into 64 bits."""
@@ -21,7 +22,7 @@ MAX_TRIPLES = 100_000_000
 """Most triples that are ever listed."""
 
 
-class HyperRelation(ABC):
+class HyperRelation(Undecided, ABC):
     """A ternary relation T within [n]^3: (i, j, l) in T means that query i reads the keys j and l together.
 
     The neighbourhood of i is a set of *pairs*, T_i = {(j, l) : (i, j, l) in T}, and the order within a pair
@@ -252,7 +253,7 @@ class Triples(HyperRelation):
         >>> Triples(3, [(0, 1, 2)]).contains(0, 1, np.array([1, 2, 7]))
         array([False,  True, False])
         """
-        i, j, last = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (i, j, last)))
+        i, j, last = np.broadcast_arrays(*indices(*map(to_numpy, (i, j, last))))
         within = np.ones(i.shape, bool)
         for index in (i, j, last):
             within &= (index >= 0) & (index < self.n)

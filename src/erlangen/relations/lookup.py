@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from erlangen.errors import ParameterError
+from erlangen.relations import sizes
+
 
 def is_torch(value: Any) -> bool:
     """Whether `value` is a torch tensor (without importing torch).
@@ -22,8 +25,67 @@ def is_torch(value: Any) -> bool:
 
 
 def indices(*values: Any) -> tuple[Any, ...]:
-    """Each index as an array: torch tensors stay, everything else becomes a NumPy array."""
-    return tuple(value if is_torch(value) else np.asarray(value) for value in values)
+    """Each position as a signed 64-bit array, in torch if any of them is a tensor, else in NumPy.
+
+    Differences of unsigned or narrow integers would wrap, so every integer type is widened first. Positions
+    are smaller than 2^61 in size, which leaves room for differences and sums; others, and everything that
+    is no integer, are refused.
+
+    >>> indices(np.uint8(3), [250])
+    (array(3), array([250]))
+    >>> indices(2**63)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: positions must be integers between -2^61 and 2^61, got 9223372036854775808
+    """
+    if not any(map(is_torch, values)):
+        return tuple(map(_widened, values))
+    torch = sys.modules["torch"]
+    device = next(value.device for value in values if is_torch(value))
+    return tuple(
+        _widened_tensor(value) if is_torch(value) else torch.as_tensor(_widened(value), device=device)
+        for value in values
+    )
+
+
+def _widened(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.size == 0 and array.dtype == np.float64:  # an empty list has no integers to tell its type
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise _not_positions(value if array.dtype == object else f"numbers of type {array.dtype}")
+    if array.dtype.itemsize == 8 and array.size:
+        for end in (array.min(), array.max()):
+            if abs(int(end)) >= sizes.MAX_POSITION:
+                raise _not_positions(end)
+    return array.astype(np.int64, copy=False)
+
+
+def _widened_tensor(tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise _not_positions(f"a tensor of {tensor.dtype}")
+    if tensor.dtype.itemsize == 8 and _readable(tensor):
+        # The sign bit of an unsigned number is not a sign: beyond 2^63 it becomes negative, beyond -2^61.
+        signed = tensor.to(torch.int64)
+        outside = (signed >= sizes.MAX_POSITION) | (signed <= -sizes.MAX_POSITION)
+        if tensor.dtype == torch.uint64:
+            outside = outside | (signed < 0)
+        if outside.any():
+            raise _not_positions(tensor[outside][0].item())
+    return tensor.to(torch.int64)
+
+
+def _readable(tensor: Any) -> bool:
+    """Whether the numbers can be looked at: not inside `vmap` or a trace, where only shapes are known."""
+    torch = sys.modules["torch"]
+    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_meta and tensor.numel() > 0
+
+
+def _not_positions(got: Any) -> ParameterError:
+    return ParameterError(f"positions must be integers between -2^61 and 2^61, got {got}")
 
 
 def like(table: np.ndarray, index: Any) -> Any:

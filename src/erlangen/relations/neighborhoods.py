@@ -10,12 +10,13 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.lookup import indices, like, search, to_numpy, where
+from erlangen.relations.truth import Undecided
 
 if TYPE_CHECKING:
     from erlangen.relations.tiles import Tiles
 
 
-class Neighborhoods:
+class Neighborhoods(Undecided):
     """The sets N_i = {j : (i, j) in R} for queries i in [0, queries) and keys j in [0, keys).
 
     Query i's keys are the runs [starts[r], stops[r]) for r in indptr[i]:indptr[i + 1], sorted, disjoint and
@@ -209,7 +210,10 @@ class Neighborhoods:
         >>> Neighborhoods.from_edges(2, 2, [(0, 1)]).contains(0, np.array([0, 1, 7]))
         array([False,  True, False])
         """
-        i, j = indices(i, j)
+        return self._contains(*indices(i, j))
+
+    def _contains(self, i: Any, j: Any) -> Any:
+        """`contains` for positions that `indices` has widened already."""
         within = (i >= 0) & (i < self.queries) & (j >= 0) & (j < self.keys)
         if self.starts.size == 0:
             return within & (j < 0)

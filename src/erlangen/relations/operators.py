@@ -150,7 +150,7 @@ class _Joint(Node):
             operand._require(site.everywhere())
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self.on(need_keys(self, keys)).contains(i, j)
+        return self.on(need_keys(self, keys))._contains(i, j)
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -80,7 +81,7 @@ class Causal(Relation):
         return Neighborhoods.from_bands(site.keys, np.zeros_like(site.positions), site.positions + 1)
 
     def run(self, position: int, keys: int) -> range | None:
-        return range(max(0, min(position + 1, keys)))
+        return range(max(0, min(operator.index(position) + 1, keys)))
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return j <= i

@@ -170,7 +170,7 @@ class Padding(Relation):
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         if self.side == "right":
             return (i == i) & (j < sizes.clamp(self.length))
-        return (i == i) & (j >= need_keys(self, keys) - self.length)
+        return (i == i) & (j >= sizes.clamp(need_keys(self, keys) - self.length))
 
 
 @final
@@ -200,10 +200,12 @@ class Global(Relation):
 
     def _bind(self, site: Site) -> Neighborhoods:
         n, rows = site.keys, site.positions.size
-        bounds = self._boundaries(self.keys)
+        bounds = self._boundaries(self.keys, n)
         starts, stops = bounds[::2].clip(max=n), bounds[1::2].clip(max=n)
         starts, stops = starts[stops > starts], stops[stops > starts]
-        reads_all = intervals.inside(self._boundaries(self.queries), site.positions)
+        reads_all = intervals.inside(
+            self._boundaries(self.queries, site.positions.max(initial=-1) + 1), site.positions
+        )
         some = np.flatnonzero(~reads_all)
         every = np.flatnonzero(reads_all)
         return Neighborhoods.from_runs(
@@ -215,9 +217,12 @@ class Global(Relation):
         )
 
     @staticmethod
-    def _boundaries(positions: range | tuple[int, ...]) -> np.ndarray:
+    def _boundaries(positions: range | tuple[int, ...], end: int) -> np.ndarray:
+        """The positions before `end`, as intervals; a long range is cut before it is listed."""
         if isinstance(positions, range) and positions.step == 1:
             return np.array([positions.start, positions.stop], np.int64)
+        if isinstance(positions, range):
+            positions = range(positions.start, min(positions.stop, int(end)), positions.step)
         array = np.array(positions, np.int64)
         return intervals.merge(array, array + 1)
 

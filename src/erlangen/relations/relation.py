@@ -10,8 +10,9 @@ import numpy as np
 
 from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations import sizes
-from erlangen.relations.lookup import indices
+from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.truth import Undecided
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Site:
         return Site(np.arange(self.keys, dtype=np.int64), self.keys)
 
 
-class Relation(ABC):
+class Relation(Undecided, ABC):
     """Which keys a query may read: (i, j) in R means that query i reads key j.
 
     A relation is a value: frozen, hashable, and `eval(repr(r)) == r`. Relations combine by
@@ -102,10 +103,11 @@ class Relation(ABC):
         >>> Window(lookback=2).rows([7], keys=1_000_000).row(0)
         [(5, 8)]
         """
-        array = np.asarray(positions)
-        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        array = to_numpy(positions)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise ParameterError(f"positions must be a list of integers, got {positions!r}")
-        site = Site(array.astype(np.int64), sizes.size(keys, "keys"))
+        (array,) = indices(array)
+        site = Site(array, sizes.size(keys, "keys"))
         self._require(site)
         return self._bind(site)
 

@@ -12,6 +12,9 @@ from erlangen.errors import ParameterError, SizeError
 MAX_SIZE = 2**31 - 2
 """Largest number of queries or keys: a pair of positions then always fits into 64 bits."""
 
+MAX_POSITION = 2**61
+"""Positions are smaller in size: differences, and sums with what `clamp` gives, then fit into 64 bits."""
+
 
 def count(value: Any, what: str, *, least: int = 0) -> int:
     """`value` as a Python integer >= `least`; `what` names it in the error.
@@ -65,5 +68,11 @@ def size(value: Any, what: str) -> int:
 
 
 def clamp(value: int) -> int:
-    """`value` cut to where it no longer matters for any size, so that NumPy arithmetic cannot overflow."""
-    return max(-MAX_SIZE - 1, min(value, MAX_SIZE + 1))
+    """`value` cut to where it no longer matters for any two positions, so that arithmetic cannot overflow.
+
+    No two positions are as far apart as 2 `MAX_POSITION`.
+
+    >>> clamp(10**30) == 2**62, clamp(5)
+    (True, 5)
+    """
+    return max(-2 * MAX_POSITION, min(value, 2 * MAX_POSITION))

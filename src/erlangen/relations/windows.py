@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -42,6 +43,7 @@ class Window(Relation):
         return Neighborhoods.from_bands(site.keys, site.positions - back, site.positions + (ahead + 1))
 
     def run(self, position: int, keys: int) -> range | None:
+        position, keys = operator.index(position), operator.index(keys)  # NumPy's may wrap
         first = max(0, min(position - self.lookback, keys))
         return range(first, max(first, min(position + self.lookahead + 1, keys)))
 

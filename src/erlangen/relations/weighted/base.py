@@ -14,11 +14,12 @@ from erlangen.relations.families import Batch, Bindable, PerHead
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation
+from erlangen.relations.truth import Undecided
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.bound import WeightedNeighborhoods
 
 
-class WeightedRelation(ABC):
+class WeightedRelation(Undecided, ABC):
     """A relation with weights: query i reads key j in N_i with alpha_ij ~ W_ij e^{s_ij}, W_ij > 0.
 
     The log-weights b = log W are a bias added to the scores. **Scaling a row is a gauge**: W and diag(c) W
@@ -154,9 +155,10 @@ class WeightedRelation(ABC):
     def __and__(self, other: Any) -> Self:
         if not isinstance(other, (Relation, PerHead, Batch)):
             return NotImplemented
-        return self.with_support(_both(self.support, other))
+        return self.with_support(self.support & other)  # type: ignore[operator]
 
-    __rand__ = __and__
+    def __rand__(self, other: Any) -> Self:
+        return self & other
 
     def __repr__(self) -> str:
         listed = [f"{name}={_written(value)}" for name, value in self._arguments().items()]
@@ -191,12 +193,6 @@ class WeightedRelation(ABC):
 def _rebuild(kind: type[WeightedRelation], arguments: dict[str, Any]) -> WeightedRelation:
     """Copies and pickles are built anew: a frozen object cannot be filled in afterwards."""
     return kind(**arguments)
-
-
-def _both(support: Any, other: Any) -> Any:
-    """a & b, where either may be a family; a family comes first, as only it knows the other kind."""
-    first, second = (other, support) if isinstance(support, Relation) else (support, other)
-    return support & other if isinstance(other, Relation) else first & second
 
 
 def _is_table(value: Any) -> bool:

@@ -8,10 +8,11 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.truth import Undecided
 
 
 @final
-class WeightedNeighborhoods:
+class WeightedNeighborhoods(Undecided):
     """The sets N_i with a log-weight b_ij for every edge and head. Made by `WeightedRelation.on`.
 
     A bias that depends on j - i alone stays a vector (`toeplitz`), so that a million positions need no more

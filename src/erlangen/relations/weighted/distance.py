@@ -10,7 +10,7 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.graphs import Graph
-from erlangen.relations.lookup import is_torch
+from erlangen.relations.lookup import indices, is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
 from erlangen.relations.relation import Relation
@@ -77,7 +77,7 @@ class Distance(WeightedRelation):
         >>> Distance(line, [0, -1, -2, -9]).distances([0, 0, 2], [1, 2, 0]).tolist()
         [1, 2, 3]
         """
-        i, j = np.broadcast_arrays(np.asarray(i, np.int64), np.asarray(j, np.int64))
+        i, j = np.broadcast_arrays(*indices(to_numpy(i), to_numpy(j)))
         result = np.zeros(i.shape, np.int64)
         for near in self._within[: self.table.shape[-1] - 1]:
             result += ~near.contains(i, j)

@@ -10,7 +10,7 @@ import numpy as np
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
-from erlangen.relations.lookup import is_torch
+from erlangen.relations.lookup import indices, is_torch, to_numpy
 from erlangen.relations.orders import Full
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
@@ -92,7 +92,7 @@ def buckets_of(offsets: Any, buckets: int, max_distance: int = 128, bidirectiona
     >>> buckets_of([-200, -2, 0, 5], 32, bidirectional=False).tolist()
     [31, 2, 0, 0]
     """
-    difference = np.asarray(offsets, np.int64)
+    (difference,) = indices(to_numpy(offsets))
     first = np.zeros_like(difference)
     if bidirectional:
         buckets //= 2
