@@ -113,6 +113,10 @@ def replaced(part, value):
         (replaced("graph", {0: [9999]}), "has 524 documents"),
         (replaced("test.index", b"12\ntwelve\n"), "one whole number a line"),
         (replaced("test.index", b"516\n" * 8), "listed twice"),
+        (replaced("test.index", b"9" * 30), "one whole number a line"),
+        (replaced("test.index", b"9" * 5000), "one whole number a line"),
+        (replaced("test.index", b"516\n517\n518\n519\n520\n521\n522\n99999999"), "are small"),
+        (replaced("graph", dict.fromkeys(range(3000), list(range(3000)))), "maps the number of a document"),
         (replaced("test.index", b"1\n2\n3\n4\n5\n6\n7\n8\n"), "follows the documents of allx"),
     ],
 )

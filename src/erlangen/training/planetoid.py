@@ -1,14 +1,11 @@
 """The citation networks Cora, Citeseer and PubMed from Planetoid's raw files, without trusting them.
 
 A data set is eight files `ind.<name>.<part>`. Seven are pickles, which may run any code when loaded: they are
-read by an unpickler that knows arrays, sparse matrices, dictionaries and lists, and refuses everything else.
+read by `plain_pickle`, which knows arrays, sparse matrices, dictionaries and lists, and nothing else.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,13 @@ from torch import Tensor
 
 from erlangen.errors import DataError, ParameterError
 from erlangen.relations import Graph
+from erlangen.training import plain_pickle
 
 NAMES = ("Cora", "Citeseer", "PubMed")
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 VALIDATION = 500
+MAX_INDEX = 1 << 24
+"""Longest list of test documents, in bytes."""
 SOURCE = "https://github.com/kimiyoung/planetoid/tree/master/data"
 
 
@@ -98,6 +98,8 @@ def read(name: str, folder: str | Path) -> Citations:
     _need(folder, "there are 500 documents for validation", len(x) + VALIDATION <= len(allx))
 
     n = int(test.max()) + 1
+    small = n * max(x.shape[1], y.shape[1]) <= plain_pickle.MAX_ENTRIES
+    _need(folder, "the numbers of the documents are small", small)
     words, labels = np.zeros((n, x.shape[1]), np.float32), np.zeros((n, y.shape[1]))
     words[: len(allx)], labels[: len(allx)] = allx, ally
     words[test], labels[test] = tx, ty
@@ -130,47 +132,17 @@ def _need(where: str | Path, what: str, holds: bool) -> None:
         raise DataError(f"{where} is not what Planetoid published: expected that {what}; see {SOURCE}")
 
 
-class _Sparse:
-    """Stands in for scipy's `csr_matrix`: takes its state, runs none of its code."""
-
-    def dense(self) -> np.ndarray:
-        rows, columns = (int(size) for size in self.__dict__["_shape"])
-        indptr, indices, data = (self.__dict__[part] for part in ("indptr", "indices", "data"))
-        dense = np.zeros((rows, columns), np.float32)
-        dense[np.repeat(np.arange(rows), np.diff(indptr)), indices] = data
-        return dense
-
-
-_reconstruct = np.empty(0).__reduce__()[0]
-
-_KNOWN: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("scipy.sparse.csr", "csr_matrix"): _Sparse,
-    ("scipy.sparse._csr", "csr_matrix"): _Sparse,
-    ("collections", "defaultdict"): defaultdict,
-    ("__builtin__", "list"): list,
-    ("builtins", "list"): list,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        try:
-            return _KNOWN[module_name, global_name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it names {module_name}.{global_name}") from None
-
-
 def _unpickle(path: Path) -> Any:
     """What a pickle of arrays, sparse matrices, dictionaries and lists holds."""
     try:
-        return _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+        if path.stat().st_size > plain_pickle.MAX_BYTES:
+            raise DataError(f"{path} is larger than the {plain_pickle.MAX_BYTES:,} bytes that are read")
+        pickled = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; all eight files are at {SOURCE}") from None
-    except Exception as error:  # a broken pickle may fail in any way
+    try:
+        return plain_pickle.read(pickled)
+    except DataError as error:
         raise DataError(
             f"{path} is no pickle of arrays, sparse matrices, dictionaries and lists ({error}); "
             f"the file is at {SOURCE}"
@@ -181,21 +153,24 @@ def _matrix(folder: str | Path, name: str, part: str) -> np.ndarray:
     path = _path(folder, name, part)
     value = _unpickle(path)
     try:
-        matrix = value.dense() if isinstance(value, _Sparse) else np.asarray(value)
-    except (KeyError, ValueError, IndexError, TypeError):
-        matrix = np.empty(0)
-    numbers = matrix.ndim == 2 and matrix.size > 0 and np.issubdtype(matrix.dtype, np.number)
-    _need(path, "it is a matrix of numbers", numbers)
+        matrix = value.dense() if isinstance(value, plain_pickle.Sparse) else value
+    except DataError as error:
+        raise DataError(f"{path} is no matrix of numbers: {error}; the file is at {SOURCE}") from None
+    numbers = isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.size > 0
+    _need(path, "it is a matrix of numbers", numbers and np.issubdtype(matrix.dtype, np.number))
     return matrix
 
 
 def _test_index(folder: str | Path, name: str) -> np.ndarray:
     path = _path(folder, name, "test.index")
     try:
+        _need(path, f"it has at most {MAX_INDEX:,} bytes", path.stat().st_size <= MAX_INDEX)
         index = np.array([int(line) for line in path.read_text().split()], np.int64)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; all eight files are at {SOURCE}") from None
-    except ValueError:
+    except DataError:
+        raise
+    except (ValueError, OverflowError):
         raise DataError(
             f"{path}: expected one whole number a line, the test documents; see {SOURCE}"
         ) from None
@@ -210,6 +185,9 @@ def _graph(folder: str | Path, name: str) -> dict[int, list[int]]:
         path,
         "it maps the number of a document to a list of numbers",
         isinstance(graph, dict)
+        and all(isinstance(value, list) for value in graph.values())
+        # One list may be named many times: what a short file lists can be long.
+        and sum(map(len, graph.values())) <= plain_pickle.MAX_STEPS
         and all(
             isinstance(key, int) and isinstance(value, list) and all(isinstance(j, int) for j in value)
             for key, value in graph.items()
