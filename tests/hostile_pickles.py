@@ -59,7 +59,7 @@ def doubled(empty: bytes, add: bytes, times: int) -> bytes:
     return empty + (b"q\x00h\x00" + add) * times
 
 
-OBJECTS = dtype("O8", number(3), text("|"), NONE, NONE, NONE, number(-1), number(-1), number(63))
+OBJECTS = dtype("O8", number(3), text("|"), NONE, NONE, NONE, number(-1), number(-1), number(1))
 HUGE = b"\x8a\x08" + struct.pack("<q", 2**62)
 POINTER = raw(struct.pack("<Q", 0x4141414141414141))
 
