@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ WORDS = {
 }
 """Arrays that are the same sentence at every n: 0..n-1, n-1..0, -1..n-2, and n zeros."""
 
+
+MAX_TEXT = 50_000_000
+"""Longest JSON of one certificate, in characters."""
 
 _LARGEST = 2**40
 """No number in an array is larger; beyond, arithmetic on arrays could overflow."""
@@ -75,7 +79,24 @@ def decode(value: Any, n: int) -> np.ndarray:
             return np.concatenate([np.empty(0, np.int64), *parts])
     if isinstance(value, list) and all(map(_small, value)) and len(value) <= n:
         return np.array(value, np.int64)
-    raise DataError(f"expected at most {n} integers in a certificate, got {str(value)[:80]}")
+    raise DataError(f"expected at most {n} integers in a certificate, got {shortened(value)}")
+
+
+def shortened(value: Any) -> str:
+    """What was written, cut to a readable length, however long, deep or odd it is.
+
+    >>> shortened([[[[[[[[1]]]]]]]]), shortened({"claim": "total"})
+    ('[[[[[[[...]]]]]]]', "{'claim': 'total'}")
+    """
+    try:
+        return _SHORT.repr(value)[:200]
+    except (ValueError, RecursionError):  # a number of thousands of digits has no text
+        return f"a {type(value).__name__}"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxdict = _SHORT.maxlist = 8
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def _small(number: Any) -> bool:
@@ -119,15 +140,15 @@ class Certificate:
         keys = set(record) if isinstance(record, Mapping) else set()
         if keys not in ({"claim", "value", "n", "data"}, {"claim", "value", "from_n", "data"}):
             raise DataError(
-                f"a certificate has the keys claim, value, n (or from_n) and data, got {str(record)[:200]}"
+                f"a certificate has the keys claim, value, n (or from_n) and data, got {shortened(record)}"
             )
         size = record.get("n", record.get("from_n"))
         if not (isinstance(record["claim"], str) and type(record["value"]) is bool and type(size) is int):
             raise DataError(
-                f"a certificate has a text claim, a boolean value and an integer n, got {str(record)[:200]}"
+                f"a certificate has a text claim, a boolean value and an integer n, got {shortened(record)}"
             )
         if not isinstance(record["data"], Mapping):
-            raise DataError(f"the data of a certificate is a mapping, got {str(record['data'])[:200]}")
+            raise DataError(f"the data of a certificate is a mapping, got {shortened(record['data'])}")
         return cls(record["claim"], record["value"], dict(record["data"]), size, "from_n" in keys)
 
     def to_json(self) -> str:
@@ -145,8 +166,11 @@ class Certificate:
         """
         if not isinstance(text, (str, bytes)):
             raise ParameterError(f"Certificate.from_json takes text, got {text!r}")
+        if len(text) > MAX_TEXT:
+            raise DataError(f"a certificate of {len(text):,} characters; at most {MAX_TEXT:,} are read")
         try:
             record = json.loads(text)
-        except json.JSONDecodeError:
+        # Not only text that is no JSON: also bytes that are no text, long numbers, and deep nesting.
+        except (ValueError, RecursionError):
             raise DataError(f"a certificate must be JSON, got {text[:80]!r}") from None
         return cls.from_dict(record)

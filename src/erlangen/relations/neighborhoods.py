@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from erlangen.relations.tiles import Tiles
 
 
+MANY_RUNS = 1 << 22
+"""A product that would list more runs than this is made of bits instead, where these fit."""
+MOST_RUNS = 1 << 28
+"""Most runs a product may list: several gigabytes."""
+
+
 class Neighborhoods(Undecided):
     """The sets N_i = {j : (i, j) in R} for queries i in [0, queries) and keys j in [0, keys).
 
@@ -335,6 +341,8 @@ class Neighborhoods(Undecided):
         >>> one_back.compose(one_back).edges().tolist()
         [[2, 0], [3, 1]]
         """
+        from erlangen.relations import bitrows  # which is made of neighborhoods
+
         if self.keys != other.queries:
             raise SizeError(
                 f"cannot compose: the first has {self.keys} keys, the second {other.queries} queries"
@@ -344,11 +352,17 @@ class Neighborhoods(Undecided):
         levels = np.frexp(lengths.astype(np.float64))[1] - 1  # floor(log2(length)), exact below 2^53
         block, span = other, 1
         pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        listed = 0
         for level in range(int(levels.max(initial=-1)) + 1):
             here = levels == level
             if here.any():
                 first = np.concatenate([self.starts[here], self.stops[here] - span])
                 counts = np.diff(block.indptr)[first]
+                listed += int(counts.sum())
+                if listed > MANY_RUNS and bitrows.fits(max(self.queries, other.queries), other.keys):
+                    return bitrows.compose(self, other)
+                if listed > MOST_RUNS:
+                    raise SizeError(f"composing {self} with {other} would list more than {MOST_RUNS:,} runs")
                 runs = intervals.expand(block.indptr[first], counts)
                 pieces.append(
                     (np.repeat(np.tile(rows[here], 2), counts), block.starts[runs], block.stops[runs])

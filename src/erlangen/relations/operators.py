@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, final
 
-from erlangen.relations import simplify, sizes
+from erlangen.relations import bitrows, simplify, sizes
 from erlangen.relations.graphs import FromMask, Graph
 from erlangen.relations.grids import Grid
 from erlangen.relations.neighborhoods import Neighborhoods
@@ -18,6 +18,9 @@ from erlangen.relations.relation import Relation, Site, need_joint, need_keys
 from erlangen.relations.windows import Dilated, Ring, Window
 
 Rule = Callable[[Relation, Relation], Relation | None]
+
+_SCATTERED = 16
+"""Runs a row, on average, from which on a closure is found on bits."""
 
 # How tightly each operator binds in Python, loosest first; `repr` sets parentheses by it.
 _UNION, _INTERSECTION, _COMPOSITION, _COMPLEMENT, _POWER, _ATOM = range(6)
@@ -238,9 +241,12 @@ class Closure(_Joint, _Unary):
 
     def _bind(self, site: Site) -> Neighborhoods:
         reached = self._inner._bind(site.everywhere())
-        while (further := reached | reached.compose(reached)) != reached:
+        while not (bitrows.fits(site.keys, site.keys) and reached.starts.size > _SCATTERED * site.keys):
+            further = reached | reached.compose(reached)
+            if further == reached:
+                return reached.restrict(site.positions)
             reached = further
-        return reached.restrict(site.positions)
+        return bitrows.close(reached).restrict(site.positions)
 
 
 # ------------------------------------------------------------- simplifying constructors
