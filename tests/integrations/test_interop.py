@@ -125,6 +125,7 @@ def test_arcs_point_from_the_key_to_the_query():
     assert er.Graph(arc).edges().tolist() == [[1, 0]]
     assert er.Graph(networkx.Graph([(0, 1)])).edges().tolist() == [[0, 1], [1, 0]]
     assert er.Graph(torch.tensor([[0], [1]])).edges().tolist() == [[1, 0]]
-    assert er.Graph(scipy.sparse.csr_matrix(np.array([[0, 3], [0, 0]]))).edges().tolist() == [[0, 1]]
+    with pytest.warns(UserWarning, match="no weights"):
+        assert er.Graph(scipy.sparse.csr_matrix(np.array([[0, 3], [0, 0]]))).edges().tolist() == [[0, 1]]
     with pytest.raises(SizeError, match="one set of nodes"):
         graphs.to_networkx(er.Full().on(2, 3))

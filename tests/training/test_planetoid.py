@@ -119,7 +119,7 @@ SHARED = list(range(3000))
         (replaced("test.index", b"9" * 30), "one whole number a line"),
         (replaced("test.index", b"9" * 5000), "one whole number a line"),
         (replaced("test.index", b"516\n517\n518\n519\n520\n521\n522\n99999999"), "are small"),
-        (replaced("graph", {i: SHARED for i in range(3000)}), "maps the number of a document"),
+        (replaced("graph", dict.fromkeys(range(3000), SHARED)), "maps the number of a document"),
         (replaced("test.index", b"1\n2\n3\n4\n5\n6\n7\n8\n"), "follows the documents of allx"),
     ],
 )

@@ -60,7 +60,7 @@ def identify(bound: Neighborhoods, rows: np.ndarray | None = None) -> Relation:
         if (found if rows is None else found.restrict(rows)) == wanted:
             return candidate
     if bound.queries == bound.keys and bound.num_edges <= 4 * bound.queries:
-        return Graph(bound.edges(), nodes=bound.queries)
+        return Graph.from_pairs(bound.edges(), nodes=bound.queries)
     return FromMask(bound.dense())
 
 

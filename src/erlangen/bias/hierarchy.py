@@ -117,7 +117,9 @@ def _family(n: int) -> Hierarchy:
         f"{name}, {setting}": r for name, family in reaches.items() for setting, r in family.items()
     }
     # Sparse attention takes any graph, so it reaches whatever the others reach; it is measured, not assumed.
-    reaches["Sparse"] = {name: Graph(bound.edges(), nodes=n).on(n) for name, bound in everything.items()}
+    reaches["Sparse"] = {
+        name: Graph.from_pairs(bound.edges(), nodes=n).on(n) for name, bound in everything.items()
+    }
     ring = Graph([(i, (i + 1) % n) for i in range(n)], nodes=n).on(n)
     reaches["Sparse"]["a ring"] = ring
 

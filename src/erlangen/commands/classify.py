@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erlangen.commands.errors import reports_errors
+from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -45,8 +46,14 @@ def classify(
         Path | None, typer.Option("--file", help="A mask or edge list instead of EXPRESSION.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON instead.")] = False,
+    seconds: Seconds = SECONDS,
 ) -> None:
     """Parse or read, classify, print."""
+    with time_limit(seconds):
+        _classify(expression, n, file, as_json)
+
+
+def _classify(expression: str | None, n: int | None, file: Path | None, as_json: bool) -> None:
     from erlangen.bias import classify as decide
     from erlangen.bias.ternary import TernaryBias
     from erlangen.commands import ternary
@@ -54,6 +61,7 @@ def classify(
     relation = relation_of(expression, file, n)
     if n is None and (expression is None or is_file(expression)) and hasattr(relation, "nodes"):
         n = least_size(relation)
+    small_enough(relation, n)
     bias = decide(relation, n)
     if as_json:
         import json

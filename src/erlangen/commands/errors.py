@@ -40,5 +40,8 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
                 raise
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(BAD_USAGE) from None
+        except MemoryError:
+            typer.echo("error: this does not fit into memory; choose smaller sizes", err=True)
+            raise typer.Exit(BAD_USAGE) from None
 
     return reporting

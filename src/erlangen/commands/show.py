@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from erlangen.commands.errors import reports_errors
+from erlangen.commands.limits import SECONDS, Seconds, time_limit
 from erlangen.errors import ParameterError
 from erlangen.relations import HyperRelation, Relation, WeightedRelation
 from erlangen.relations.parse import parse
@@ -59,8 +60,14 @@ def show(
         Path | None, typer.Option("--out", help="Draw matrix and graph into this .png or .svg file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead.")] = False,
+    seconds: Seconds = SECONDS,
 ) -> None:
     """Parse, bind, and draw."""
+    with time_limit(seconds):
+        _show(expression, n, keys, out, as_json)
+
+
+def _show(expression: str, n: int | None, keys: int | None, out: Path | None, as_json: bool) -> None:
     if out is not None:
         check_picture(out)
     relation = parse(expression)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from erlangen.commands.errors import reports_errors
+from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
 
 HELP = """The symmetry group of the relation EXPRESSION: which permutations of positions a layer with it
 keeps.
@@ -48,13 +49,22 @@ def symmetry(
         float, typer.Option("--budget", help="Seconds to search before answering 'at least'.")
     ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the group as JSON instead.")] = False,
+    seconds: Seconds = SECONDS,
 ) -> None:
     """Parse or read, compute, print."""
+    with time_limit(seconds):
+        _symmetry(expression, n, keys, apart, budget, as_json)
+
+
+def _symmetry(
+    expression: str, n: int | None, keys: int | None, apart: bool, budget: float, as_json: bool
+) -> None:
     from erlangen.relations.files import is_relation_file, read_relation
     from erlangen.relations.parse import parse
     from erlangen.symmetry import symmetry as compute
 
     relation: Any = read_relation(expression, n) if is_relation_file(expression) else parse(expression)
+    small_enough(relation, n, keys)
     group = compute(relation, n, keys=keys, joint=not apart, budget=budget)
     if as_json:
         import json

@@ -80,7 +80,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path}: not a safetensors file ({error})") from None
 
 
@@ -148,7 +148,11 @@ def _config(model: type[Saved], path: Path, about: str | None) -> Any:
         if found != name:
             raise DataError(f"{path} holds a {found}; use {found}.load")
         return from_plain(model.Config, plain)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except DataError:
+        raise
+    except ErlangenError as error:
+        raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
 
 

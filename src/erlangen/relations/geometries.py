@@ -113,8 +113,8 @@ class ProjectivePlane(FiniteGeometry):
             *((1, b, c) for b, c in product(range(q), repeat=2)),
         ]
         array = np.array(vectors)
-        on = (array @ array.T) % q == 0
-        return sorted(tuple(np.flatnonzero(row).tolist()) for row in on)
+        # One line at a time: all inner products together would be (q^2 + q + 1)^2 numbers.
+        return sorted(tuple(np.flatnonzero((array @ line) % q == 0).tolist()) for line in array)
 
 
 @final
@@ -176,6 +176,8 @@ class Lines(HyperRelation):
         return self.geometry.num_points
 
     def _bind(self, n: int) -> Triples:
+        if isinstance(self.geometry, (ProjectivePlane, AffinePlane)):  # about q^2 lines of q points
+            affordable(self, n, self.geometry.order**5)
         lines = self.geometry.lines()
         affordable(self, n, sum(len(line) ** 3 for line in lines))
         found = [np.empty(0, np.int64)]

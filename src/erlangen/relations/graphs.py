@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -22,10 +24,19 @@ PRINTED = 64
 class Graph(Relation):
     """Any sparse relation, by its edges (query, key): the query reads the key (Definition 9).
 
-    `edges` is a list or array of pairs (query, key), a networkx graph (an arc u -> v lets v read u; an
-    undirected edge both), a scipy sparse matrix (A[i, j] != 0: i reads j), or a torch tensor, which is read
-    as PyG's `edge_index` of shape (2, edges): row 0 the source (key), row 1 the target (query). With `nodes`
-    the graph has exactly that many positions; without, it may be bound to any size that holds its edges.
+    `edges` is one of
+
+    - a list or NumPy array of pairs (query, key), shape (edges, 2);
+    - a torch tensor, which is read as PyG's `edge_index` of shape (2, edges): row 0 the source (key), row 1
+      the target (query). An array of shape (2, 2) could be either: unless both readings agree it is refused,
+      and `from_pairs` and `from_edge_index` say which is meant;
+    - a networkx graph: an arc u -> v lets v read u, an undirected edge both. Integer labels are the positions
+      and must be 0 .. n - 1, in whatever order they were added; other labels are numbered in that order;
+    - a scipy sparse matrix: i reads j where A[i, j] != 0.
+
+    A graph has no weights: a matrix or networkx graph that has some is read with a warning. `Weighted` keeps
+    them. With `nodes` the graph has exactly that many positions; without, it may be bound to any size that
+    holds its edges.
 
     >>> Graph([(0, 1), (2, 0)]).on(3).dense().astype(int).tolist()
     [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
@@ -40,6 +51,9 @@ class Graph(Relation):
 
     def __init__(self, edges: Any, nodes: int | None = None) -> None:
         pairs, counted = _pairs(edges)
+        self._set(pairs, nodes, counted)
+
+    def _set(self, pairs: np.ndarray, nodes: int | None, counted: int | None = None) -> None:
         if pairs.size and pairs.min() < 0:
             raise ParameterError(f"Graph(edges) has the negative position {pairs.min()}")
         if pairs.size and pairs.max() > sizes.MAX_SIZE - 1:
@@ -63,7 +77,18 @@ class Graph(Relation):
         array = to_numpy(edge_index)
         if array.ndim != 2 or array.shape[0] != 2:
             raise ParameterError(f"edge_index must have shape (2, edges), got {array.shape}")
-        return cls(array[::-1].T, nodes=num_nodes)
+        return cls.from_pairs(array[::-1].T, nodes=num_nodes)
+
+    @classmethod
+    def from_pairs(cls, pairs: Any, nodes: int | None = None) -> Graph:
+        """Pairs (query, key) in a list, array or tensor of shape (edges, 2).
+
+        >>> Graph.from_pairs(np.array([[0, 1], [2, 0]]))
+        Graph([(0, 1), (2, 0)])
+        """
+        graph = cls.__new__(cls)
+        graph._set(edge_array(pairs), nodes)
+        return graph
 
     def edges(self) -> np.ndarray:
         """All pairs (query, key), sorted, shape (edges, 2)."""
@@ -94,7 +119,7 @@ class Graph(Relation):
         return self._bound._contains(i, j)
 
     def _transposed(self) -> Graph:
-        return Graph(self.edges()[:, ::-1], nodes=self.nodes)
+        return Graph.from_pairs(self.edges()[:, ::-1], nodes=self.nodes)
 
 
 @final
@@ -251,17 +276,16 @@ def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
     if isinstance(edges, Graph):
         return edges.edges(), edges.nodes
     if hasattr(edges, "tocoo"):  # scipy sparse
-        matrix = edges.tocoo()
-        if matrix.shape[0] != matrix.shape[1]:
+        matrix = edges.tocoo(copy=True)
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ParameterError(f"Graph takes a square sparse matrix, got shape {matrix.shape}")
+        matrix.sum_duplicates()
         kept = matrix.data != 0
+        if (matrix.data[kept] != 1).any():
+            _say_weights("matrix != 0")
         return np.stack([matrix.row[kept], matrix.col[kept]], axis=1).astype(np.int64), matrix.shape[0]
     if hasattr(edges, "nodes") and hasattr(edges, "is_directed"):  # networkx
-        number = {node: index for index, node in enumerate(edges.nodes)}
-        arcs = [(number[target], number[source]) for source, target in edges.edges()]
-        if not edges.is_directed():
-            arcs += [(key, query) for query, key in arcs]
-        return edge_array(arcs), len(number)
+        return _networkx(edges)
     if is_torch(edges):
         array = to_numpy(edges)
         if array.ndim != 2 or array.shape[0] != 2:
@@ -269,7 +293,46 @@ def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
                 f"a torch tensor is read as PyG's edge_index of shape (2, edges), got {tuple(array.shape)}"
             )
         return edge_array(array[::-1].T), None
-    return edge_array(edges), None
+    pairs = edge_array(edges)
+    if isinstance(edges, np.ndarray) and pairs.shape == (2, 2):
+        turned = {(query, key) for key, query in pairs.T.tolist()}
+        if turned != set(map(tuple, pairs.tolist())):
+            raise ParameterError(
+                f"Graph({pairs.tolist()}) as an array of shape (2, 2) may be two pairs (query, key) or PyG's "
+                "edge_index, which are different graphs: write Graph.from_pairs(array) or "
+                "Graph.from_edge_index(array)"
+            )
+    return pairs, None
+
+
+def _networkx(graph: Any) -> tuple[np.ndarray, int]:
+    labels = list(graph.nodes)
+    number = {label: index for index, label in enumerate(labels)}
+    if any(isinstance(label, (int, np.integer)) for label in labels):
+        # Rows of features go by these numbers, not by the order in which nodes happened to be added.
+        if any(isinstance(label, (bool, np.bool_)) for label in labels) or set(labels) != set(
+            range(len(labels))
+        ):
+            raise ParameterError(
+                f"Graph(networkx graph) takes integer labels as positions, so they must be 0 .. "
+                f"{len(labels) - 1}; got {reprlib.repr(labels)}. networkx.convert_node_labels_to_integers "
+                "numbers them anew"
+            )
+        number = {label: int(label) for label in labels}
+    arcs = [(number[target], number[source]) for source, target in graph.edges()]
+    if not graph.is_directed():
+        arcs += [(key, query) for query, key in arcs]
+    if any(weight != 1 for _, _, weight in graph.edges(data="weight", default=1)):
+        _say_weights("networkx.create_empty_copy and the edges alone")
+    return edge_array(arcs), len(labels)
+
+
+def _say_weights(instead: str) -> None:
+    warnings.warn(
+        f"a Graph has no weights: those given are not read. To say so write {instead}; to keep them, "
+        "Weighted(graph, edges=numbers)",
+        stacklevel=4,
+    )
 
 
 def _hash(seed: int, position: np.ndarray, draw: int) -> np.ndarray:

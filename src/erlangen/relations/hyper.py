@@ -288,7 +288,7 @@ class Triples(HyperRelation):
             raise SizeError(f"{self} has {self.n} positions, but was bound to {n}")
         rows = np.concatenate([self._rows, self._rows])
         pairs = np.unique(rows * self.n + np.concatenate([self.first, self.second]))
-        return Graph(np.stack(np.divmod(pairs, max(self.n, 1)), axis=1), nodes=self.n)
+        return Graph.from_pairs(np.stack(np.divmod(pairs, max(self.n, 1)), axis=1), nodes=self.n)
 
 
 def points(value: Any, what: str) -> int:

@@ -121,8 +121,18 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Any array-like as NumPy; torch tensors are detached and brought to the CPU."""
-    if is_torch(value):
-        value = value.detach().cpu()
-        return (value.float() if value.dtype.itemsize == 2 and value.is_floating_point() else value).numpy()
-    return np.asarray(value)
+    """Any array-like as NumPy; torch tensors are detached and brought to the CPU.
+
+    Sparse, nested and meta tensors have no array: they are refused.
+    """
+    if not is_torch(value):
+        return np.asarray(value)
+    torch = sys.modules["torch"]
+    kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout)
+    if value.is_nested or value.is_meta or value.layout != torch.strided:
+        raise ParameterError(
+            f"expected a dense tensor, got a {kind.removeprefix('torch.')} one of shape "
+            f"{'' if value.is_nested else tuple(value.shape)}; write .to_dense(), or give its indices"
+        )
+    value = value.detach().cpu().resolve_conj().resolve_neg()
+    return (value.float() if value.dtype.itemsize < 4 and value.is_floating_point() else value).numpy()

@@ -95,12 +95,32 @@ class Neighborhoods(Undecided):
         ...
         erlangen.errors.SizeError: edge (5, 0) lies outside 2 queries x 2 keys
         """
+        queries, keys = sizes.size(queries, "queries"), sizes.size(keys, "keys")
         pairs = edge_array(edges)
-        bad = (pairs < 0).any(1) | (pairs[:, 0] >= queries) | (pairs[:, 1] >= keys)
-        if bad.any():
+        rows, columns = pairs[:, 0], pairs[:, 1]
+        if pairs.size and (pairs.min() < 0 or rows.max() >= queries or columns.max() >= keys):
+            bad = (rows < 0) | (columns < 0) | (rows >= queries) | (columns >= keys)
             i, j = pairs[bad.argmax()].tolist()
             raise SizeError(f"edge ({i}, {j}) lies outside {queries} queries x {keys} keys")
-        return cls.from_runs(queries, keys, pairs[:, 0], pairs[:, 1], pairs[:, 1] + 1)
+        # All rows on one line, as `_bounds` has them; sorted in place, so that millions of edges need little
+        # more than their result. Neighbours on that line are one run, equal ones the same edge.
+        line = np.multiply(rows, keys + 1, dtype=np.int64)
+        line += columns
+        if (line[1:] < line[:-1]).any():
+            line.sort()
+        ends = np.ones(line.size, bool)
+        np.greater(line[1:] - line[:-1], 1, out=ends[:-1])
+        stops = line[ends]
+        starts = line[np.roll(ends, 1)]  # a run begins where the one before has ended
+        del line, ends
+        offset = starts // (keys + 1)
+        indptr = np.zeros(queries + 1, np.int64)
+        np.cumsum(np.bincount(offset, minlength=queries), out=indptr[1:])
+        offset *= keys + 1
+        starts -= offset
+        stops -= offset
+        stops += 1
+        return cls(queries, keys, indptr, starts, stops)
 
     @classmethod
     def from_dense(cls, mask: Any) -> Neighborhoods:
@@ -385,7 +405,12 @@ class Neighborhoods(Undecided):
 
 def edge_array(edges: Any) -> np.ndarray:
     """Pairs (query, key) as an int64 array of shape (edges, 2), with a clear error for anything else."""
-    pairs = to_numpy(edges if hasattr(edges, "__array__") else list(edges))
+    try:
+        pairs = to_numpy(edges if hasattr(edges, "__array__") else list(edges))
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            f"edges must be pairs (query, key) of integers, got {type(edges).__name__} of something else"
+        ) from None
     if pairs.size == 0:
         return np.empty((0, 2), np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -396,7 +421,7 @@ def edge_array(edges: Any) -> np.ndarray:
         raise ParameterError(f"edges must be integers, got {pairs.dtype}")
     if pairs.dtype == np.uint64 and pairs.max() > np.iinfo(np.int64).max:
         raise ParameterError(f"edge index {pairs.max()} does not fit into 64 bits")
-    return pairs.astype(np.int64)
+    return pairs.astype(np.int64, copy=False)
 
 
 def _outside(values: np.ndarray, bound: int) -> int:

@@ -70,6 +70,8 @@ MAX_OPERATORS = 100
 """Most operators in one expression: simplifying compares every operand of a chain with every other."""
 MAX_BITS = 256
 """Longest integer, in bits."""
+MAX_POSITIONS = 2_000_000
+"""Most positions of the edges of a Graph."""
 MAX_RANGE = 1_000_000
 """Longest range(...): relations may list its positions."""
 
@@ -238,7 +240,20 @@ class _Reader:
                 raise self.error(keyword.value, f"{name} is given {keyword.arg} twice")
             named[keyword.arg] = self.argument(keyword.value, depth + 1, numbers)
         self.check_signature(node, name, arguments, named)
+        if name == "Graph":
+            self.check_positions(node, [*arguments[:1], named.get("edges", ())])
         return self.apply(node, _CALLED[name], *arguments, **named)
+
+    def check_positions(self, node: ast.Call, edges: list[Any]) -> None:
+        """A graph costs memory for every position up to its largest, and a text names any in ten letters."""
+        for edge in edges:
+            for pair in edge if isinstance(edge, (list, tuple)) else ():
+                for position in pair if isinstance(pair, (list, tuple)) else ():
+                    if isinstance(position, int) and position >= MAX_POSITIONS:
+                        raise self.error(
+                            node,
+                            f"an edge names position {position}; at most {MAX_POSITIONS} are read from text",
+                        )
 
     def check_signature(self, node: ast.Call, name: str, arguments: list[Any], named: dict[str, Any]) -> None:
         from inspect import signature

@@ -52,6 +52,7 @@ class Triangles(HyperRelation):
 
     def _bind(self, n: int) -> Triples:
         bound = self.graph.on(n)
+        affordable(self, n, bound.num_edges)
         edges = bound.edges()
         edges = edges[edges[:, 0] != edges[:, 1]]
         degrees = bound.degrees[edges[:, 1]]

@@ -76,18 +76,33 @@ def bind(relation: Relation, queries: int, keys: int | None = None) -> Neighborh
         raise DataError(f"{relation} depends on the data, so it has no matrix at a size alone")
     queries = sizes.size(queries, "queries")
     width = queries if keys is None else sizes.size(keys, "keys")
-    needed = _runs(relation, queries, width)
-    if needed > MOST_RUNS:
-        raise SizeError(
-            f"{relation} on {queries:,} queries x {width:,} keys needs about {needed:,} runs, "
-            f"more than the {MOST_RUNS:,} that are drawn; choose smaller sizes"
-        )
+    affordable(relation, queries, width)
     try:
         return relation.on(queries, keys)
     except MemoryError:
         raise SizeError(
             f"{relation} on {queries:,} queries x {width:,} keys does not fit into memory"
         ) from None
+
+
+def affordable(
+    relation: Relation, queries: int, keys: int, most: int = MOST_RUNS, used: str = "drawn"
+) -> None:
+    """Raise before binding what would take gigabytes.
+
+    >>> from erlangen.relations import Causal
+    >>> affordable(Causal(), 10**9, 10**9, used="looked at")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: Causal() on 1,000,000,000 queries x 1,000,000,000 keys needs about
+    1,000,000,000 runs, more than the 20,000,000 that are looked at; choose smaller sizes
+    """
+    needed = _runs(relation, queries, keys)
+    if needed > most:
+        raise SizeError(
+            f"{relation} on {queries:,} queries x {keys:,} keys needs about {needed:,} runs, "
+            f"more than the {most:,} that are {used}; choose smaller sizes"
+        )
 
 
 def _runs(relation: Relation, queries: int, keys: int) -> int:

@@ -49,11 +49,17 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path} is not a checkpoint, or is damaged: {error}") from None
     if header.get("kind") != KIND:
         raise DataError(f"{path} was not written by training: its header does not say {KIND!r}")
-    return tensors, json.loads(header["facts"])
+    try:
+        facts = json.loads(header["facts"])
+        if not isinstance(facts, dict):
+            raise TypeError("they are no mapping")
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged: its facts cannot be read ({str(error)[:200]})") from None
+    return tensors, facts
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -107,8 +113,14 @@ def unpack(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], fact
     >>> optimizer.state[weight]["momentum_buffer"]
     tensor([5., 6.])
     """
+    sizes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in facts["plain"].items()}
     for key, tensor in tensors.items():
         index, _, name = key.partition(".")
+        # An optimizer takes a state of any shape, and fails only when it takes a step.
+        if not 0 <= int(index) < len(sizes) or tensor.shape not in (sizes[int(index)], torch.Size([])):
+            raise DataError(
+                f"{name} of shape {tuple(tensor.shape)} does not fit the weights of number {index}"
+            )
         state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})

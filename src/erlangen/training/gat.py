@@ -153,4 +153,4 @@ def example() -> Citations:
     words = F.one_hot(y, 2).float()
     pairs = [(i, j) for i in range(12) for j in range(12) if i != j and (i - j) % 2 == 0]
     parts = (torch.arange(0, 4), torch.arange(4, 8), torch.arange(8, 12))
-    return Citations("example", words, y, Graph(pairs, nodes=12), *parts)
+    return Citations("example", words, y, Graph.from_pairs(pairs, nodes=12), *parts)

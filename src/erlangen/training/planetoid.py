@@ -202,7 +202,7 @@ def _symmetric(listed: dict[int, list[int]], n: int, folder: str | Path) -> Grap
     _need(
         folder, f"the graph has {n} documents", not pairs.size or bool(pairs.min() >= 0 and pairs.max() < n)
     )
-    return Graph(np.concatenate([pairs, pairs[:, ::-1]]), nodes=n)
+    return Graph.from_pairs(np.concatenate([pairs, pairs[:, ::-1]]), nodes=n)
 
 
 def _download(name: str, folder: Path) -> Path:

@@ -203,11 +203,24 @@ def _begun(run: Run, path: Path | None, resume: bool) -> tuple[History, dict[str
     if path is None:
         raise ParameterError("resume=True needs the checkpoint to resume from")
     tensors, facts = checkpoints.load(path)
-    agree(path, facts["config"], _config(run))
-    run.model.load_state_dict(checkpoints.under("model", tensors))
-    checkpoints.unpack(run.optimizer, checkpoints.under("optimizer", tensors), facts["optimizer"])
-    history = History.unpacked(checkpoints.under("history", tensors), facts["history"])
-    return history, checkpoints.under("best", tensors) or None
+    best = checkpoints.under("best", tensors) or None
+    try:
+        agree(path, dict(facts["config"]), _config(run))
+        run.model.load_state_dict(checkpoints.under("model", tensors))
+        checkpoints.unpack(run.optimizer, checkpoints.under("optimizer", tensors), facts["optimizer"])
+        history = History.unpacked(checkpoints.under("history", tensors), facts["history"])
+        if best is not None:
+            wanted = {name: value.shape for name, value in run.model.state_dict().items()}
+            if {name: value.shape for name, value in best.items()} != wanted:
+                raise ValueError("the weights kept are not those of the model")
+        if type(history.step) is not int or not 0 <= history.step <= run.steps:
+            raise ValueError(f"it is at step {history.step} of {run.steps}")
+    except ErlangenError:
+        raise
+    # What a file says that was changed or made by others may fail in any way.
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError) as error:
+        raise DataError(f"{path} does not fit this run, or is damaged: {str(error)[:500]}") from None
+    return history, best
 
 
 def _save(path: Path, run: Run, history: History, best: dict[str, Tensor] | None) -> None:

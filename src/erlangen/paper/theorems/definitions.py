@@ -152,7 +152,7 @@ def definition_4(trial: Trial) -> None:
             keys = keys[keys[:, 0] == i, 1]
             trial.close(f"{aggregate} of the messages of {i}", out[i], combine(x[i] * x[keys]))
         trial.measured(f"{aggregate} of nothing is its unit", (out[1] == unit).all())
-        renamed = Graph(order.numpy()[relation.on(N).edges()], nodes=N)
+        renamed = Graph.from_pairs(order.numpy()[relation.on(N).edges()], nodes=N)
         moved = torch.empty_like(x)
         moved[order] = x
         trial.measured(
