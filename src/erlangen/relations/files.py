@@ -70,6 +70,8 @@ def _array(path: Path) -> np.ndarray:
             shape, _, dtype = header(file)
             count = prod(shape)
             left = path.stat().st_size - file.tell()
+            if dtype.hasobject:
+                raise DataError(f"{path}: not a NumPy array file of numbers: it holds objects")
             if dtype.kind not in "biufc":
                 raise DataError(f"{path}: a mask holds booleans or 0 and 1, got {dtype}")
             if len(shape) != 2 or min(shape) < 0:
