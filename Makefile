@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-long lint bench sanitize museum every-type clean
+.PHONY: demo test test-long lint bench sanitize museum every-type fuzz audit-dependencies clean
 
 $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -35,7 +35,19 @@ sanitize: $(STAMP)
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
 	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py tests/attention/test_native_scores.py tests/attention/test_triples.py \
-	tests/attention/test_kept_memory.py tests/attention/test_decoding.py
+	tests/attention/test_kept_memory.py tests/attention/test_decoding.py tests/attention/test_attend.py \
+	tests/attention/test_kernels.py tests/fuzz/test_corpus.py
+
+# Changed inputs for everything that reads bytes from outside, and for the native kernels. What finds a fault is kept in
+# tests/fuzz/corpus, which `make test` tries again. FUZZ_SECONDS is the time in all.
+FUZZ_SECONDS ?= 600
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz --seconds $(FUZZ_SECONDS)
+
+# The pinned dependencies against a database of known vulnerabilities; fails, too, where it cannot be asked.
+audit-dependencies:
+	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet pip-audit; }
+	build/audit/bin/python .ci/audit_dependencies.py build/audit/bin/pip-audit constraints.txt
 
 # Times attention against its peers on this machine, about three quarters of an hour; then writes the results into the docs.
 bench: $(STAMP)
