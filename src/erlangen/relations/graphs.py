@@ -282,7 +282,7 @@ def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
         matrix.sum_duplicates()
         kept = matrix.data != 0
         if (matrix.data[kept] != 1).any():
-            _say_weights("matrix != 0")
+            _say_weights("write matrix != 0")
         return np.stack([matrix.row[kept], matrix.col[kept]], axis=1).astype(np.int64), matrix.shape[0]
     if hasattr(edges, "nodes") and hasattr(edges, "is_directed"):  # networkx
         return _networkx(edges)
@@ -323,13 +323,13 @@ def _networkx(graph: Any) -> tuple[np.ndarray, int]:
     if not graph.is_directed():
         arcs += [(key, query) for query, key in arcs]
     if any(weight != 1 for _, _, weight in graph.edges(data="weight", default=1)):
-        _say_weights("networkx.create_empty_copy and the edges alone")
+        _say_weights("remove the attribute weight of its edges")
     return edge_array(arcs), len(labels)
 
 
 def _say_weights(instead: str) -> None:
     warnings.warn(
-        f"a Graph has no weights: those given are not read. To say so write {instead}; to keep them, "
+        f"a Graph has no weights: those given are not read. To say so {instead}; to keep them, "
         "Weighted(graph, edges=numbers)",
         stacklevel=4,
     )
