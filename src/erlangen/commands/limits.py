@@ -36,12 +36,15 @@ def small_enough(relation: Any, n: int | None, keys: int | None = None) -> None:
     """
     from erlangen.relations import Batch, PerHead, Relation, WeightedRelation
     from erlangen.relations.extent import own_sizes
+    from erlangen.relations.hyper import points
     from erlangen.show.binding import affordable, members
 
     if isinstance(relation, WeightedRelation):
         relation = relation.support
     if not isinstance(relation, (Relation, PerHead, Batch)):
-        return  # ternary relations bound themselves
+        if n is not None:
+            points(n, "n")  # ternary relations bound everything else themselves
+        return
     for _, member in members(relation):
         queries, width = (n, n if keys is None else keys) if n is not None else own_sizes(member) or (0, 0)
         if not member.data_dependent and min(queries, width) >= 0:
