@@ -83,7 +83,7 @@ def attend(
     batch = index(q4.shape[0]) if _items_differ(reads) else 1
     heads, queries, keys = index(q4.shape[1]), index(q4.shape[2]), index(k4.shape[2])
     if kernel is None:
-        scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
+        scale = 1 / sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
         needs = PLAIN if weighted is None else Needs(bias=bias_kind(weighted))
     else:
         if not isinstance(kernel, Kernel):

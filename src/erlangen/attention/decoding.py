@@ -31,7 +31,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) 
     True
     """
     # Every line is a part of each step: what fails most often is asked first, the rest by the kernel.
-    if q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or not q.is_cpu:
+    if not isinstance(q, Tensor) or q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or not q.is_cpu:
         return None
     if run_forward is None or not isinstance(relation, Relation):
         return None

@@ -70,7 +70,10 @@ def _rows(x: Tensor) -> Tensor:
         x = x.detach()
     if x.is_neg():
         x = x.resolve_neg()
-    return x if x.stride(-1) == 1 or x.size(-1) <= 1 else x.contiguous()
+    if x.stride(-1) == 1 or x.size(-1) <= 1:
+        return x
+    # An empty tensor counts as contiguous whatever its strides are.
+    return x.contiguous() if x.numel() else x.new_empty(x.shape)
 
 
 LITTLE = 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from erlangen.errors import ParameterError, ShapeError
@@ -23,6 +24,16 @@ def check(q: Tensor, k: Tensor, v: Tensor, relation: Any, *also: type) -> None:
         raise ParameterError(
             f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {type(relation).__name__}"
         )
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"{name} must be a torch tensor, got {type(x).__name__}")
+        if x.is_nested:
+            raise ShapeError(
+                f"{name} must be a dense tensor, got a nested one: put sequences of several lengths behind "
+                "one another, with the relation Documents(lengths)"
+            )
+        if x.layout != torch.strided:
+            raise ShapeError(f"{name} must be a dense tensor, got one of layout {x.layout}")
     wrong = _mismatch(q, k, v)
     if wrong:
         raise ShapeError(

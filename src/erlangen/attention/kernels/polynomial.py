@@ -46,7 +46,7 @@ class Polynomial(Kernel):
         return self.degree % 2 == 0
 
     def _scale(self, dim: int) -> float:
-        return 1 / sqrt(dim) if self.scale is None else float(self.scale)
+        return 1 / sqrt(max(dim, 1)) if self.scale is None else float(self.scale)
 
     def weight(self, q: Tensor, k: Tensor) -> Tensor:
         return ((q * k).sum(-1) * self._scale(q.shape[-1]) + self.offset) ** self.degree

@@ -50,7 +50,7 @@ class SoftmaxDot(Kernel):
             raise ShapeError(f"the sink has {self.sink.shape[0]} logits, but q has {heads} heads")
 
     def form(self, dim: int) -> Form:
-        scale = 1 / sqrt(dim) if self.scale is None else float(self.scale)
+        scale = 1 / sqrt(max(dim, 1)) if self.scale is None else float(self.scale)
         return Form(scale, IDENTITY if self.softcap is None else Map("cap", float(self.softcap)))
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
