@@ -3,7 +3,6 @@ obligation."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,20 +12,22 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.contradictions import contradictions_of, padding_read
 from erlangen.audit.expect import AtMost, Expectation, has_own_size, overall
-from erlangen.audit.feedings.feeding import Alike, Feeding
+from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
-from erlangen.audit.flows import judge_flow, padding_read_by, role_of
+from erlangen.audit.flows import judge_flow, role_of
 from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
+from erlangen.audit.invariance import compare_without_padding
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import everything
-from erlangen.audit.outputs import Place, output_tensors, places
+from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, differs, measure
@@ -37,12 +38,6 @@ from erlangen.relations import Neighborhoods
 Progress = Callable[[str], None]
 SPREAD = 12
 """How many positions are changed under feedings other than the given one and training."""
-ALIKE = 2000
-"""Rows that should be equal may differ by so many units in the last place: other shapes sum in another
-order."""
-SMALL = 0.1
-"""Activations are shrunk by this much where a saturated softmax may hide edges: scores shrink by its
-square."""
 OUT_OF_TIME = "no time left within the budget"
 """Why a feeding was not tried."""
 TELLING = 0.1
@@ -235,7 +230,7 @@ class Examiner:
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
                 readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
-                awake=lambda one, name, at=positions: _awake(runner, one, name, at),
+                awake=lambda one, name, at=positions: awake(runner, one, name, at),
             )  # fmt: skip
             integers = {place.name: place for place in runner.places() if place.discrete}
             for flow in flows:
@@ -243,7 +238,7 @@ class Examiner:
                     self._judge_integers(flow, content, labels, scene, inside, feeding, result, output)
                 else:
                     self._judge(flow, content, labels, scene, inside, feeding, result, runner)
-        self._alike(feeding, runner, output, result)
+        compare_without_padding(self, feeding, runner, output, result)
 
     def _judge(
         self,
@@ -498,94 +493,6 @@ class Examiner:
                 finding = Finding("finite", WHOLE, item=b, query=i, where=feeding.label, detail=detail)
             self.ledger.settle(feeding.label, f"{place.name or 'output'}: finite", finding)
 
-    def _alike(self, feeding: Feeding, runner: Runner, output: Any, result: Examination) -> None:
-        """The rows of a padded item must be those of the same content without padding, up to rounding.
-
-        So must all rows of other sequences, and a pooled output that takes no row of padding.
-        """
-        for alike in feeding.alike:
-            content = feeding.reading.content(alike.content)
-            try:
-                other = runner.on(alike.inputs)
-            except Exception:
-                continue  # the model does not take the shorter input: nothing to hold it against
-            reading = feeding.reading.of(self.model, alike.inputs)
-            theirs = {place.name: place for place in places(other, reading.contents)}
-            for place in runner.places():
-                again = theirs.get(place.name)
-                if place.discrete:
-                    continue  # an integer may jump where the number behind it differs by rounding
-                if content is None or again is None or place.pooled != again.pooled:
-                    continue
-                rows, alone = place.rows(output)[alike.item], again.rows(other)
-                if rows.shape[1:] != alone.shape[2:] or place.batch_axis is None:
-                    continue
-                mine = self._same_rows(feeding, result, place, alike, len(rows), alone.shape[1])
-                if mine is not None:
-                    self._hold_alike(feeding, place, rows, alone, alike.item, *mine)
-
-    def _same_rows(
-        self, feeding: Feeding, result: Examination, place: Place, alike: Alike, rows: int, theirs: int
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Which rows must be equal to which; None where nobody can say."""
-        reading = feeding.reading
-        content = reading.content(alike.content)
-        assert content is not None
-        if place.pooled:
-            flows = [
-                one for one in result.flows
-                if (one.flow.output, one.flow.content, one.role) == (place.name, alike.content, "pooled")
-            ]  # fmt: skip
-            loss = bool(reading.labels) and any(one.flow.features == 1 for one in flows)
-            taken = [one for one in flows if len(padding_read_by(one, alike.item % len(one.flow.relations)))]
-            return None if loss or taken or not flows else (np.zeros(1, int), np.zeros(1, int))
-        if rows == content.length and theirs == len(alike.theirs):
-            return alike.rows, alike.theirs
-        other = next(
-            (one for one in reading.sequences if one is not content and one.length == rows == theirs), None
-        )
-        if other is None:
-            return None
-        real = reading.real(other.name)
-        kept = np.arange(rows) if real is None else np.flatnonzero(real[alike.item])
-        return kept, kept
-
-    def _hold_alike(
-        self,
-        feeding: Feeding,
-        place: Place,
-        rows: torch.Tensor,
-        items: torch.Tensor,
-        item: int,
-        kept: np.ndarray,
-        others: np.ndarray,
-    ) -> None:
-        name = place.name
-        mine, theirs = rows[torch.from_numpy(kept)], items[item][torch.from_numpy(others)]
-        apart = (mine.double() - theirs.double()).abs().nan_to_num()
-        # Column by column: one banned logit of -1e9 must not excuse the others.
-        entries = items.double().abs().nan_to_num(posinf=0, neginf=0)
-        if place.pooled:  # a single row has small entries by chance
-            scale = entries.amax((0, 1)).clamp(min=float(entries.median()) or 1e-6)
-        else:
-            scale = entries[item].amax(0).clamp(min=1e-6)
-        worst = float((apart / scale).max())
-        row = int(kept[int(apart.flatten(1).amax(-1).argmax())])
-        which = name or "the output"
-        text = f"{which if place.pooled else f'row {row} of {which}'} differs by {worst:.1g}"
-        text += " from the same without padding"
-        what = f"{name or 'output'}: the same with and without padding"
-        if worst <= ALIKE * torch.finfo(rows.dtype).eps:
-            self.ledger.held(feeding.label, what)
-        elif feeding.tolerant:
-            self.notes.append(
-                f"{feeding.label}: {text}: its absolute positions count the padding (pad on the right, or "
-                "pass position_ids)"
-            )
-        else:
-            finding = Finding("invariance", WHOLE, item=None, where=feeding.label, size=worst, detail=text)
-            self.ledger.broken(feeding.label, what, finding)
-
     notes: list[str] = field(default_factory=list)
     """What is worth saying and breaks nothing."""
 
@@ -689,48 +596,3 @@ def _batch_finding(flow: Flow, label: str) -> Finding | None:
         "batch", WHOLE, item=moved, where=label, size=flow.leak_size, content=flow.content,
         output=flow.output or None, detail=text,
     )  # fmt: skip
-
-
-def _awake(runner: Runner, content: Content, output: str, positions: list[int] | None) -> Flow | None:
-    """The flow of a copy whose all-zero parameters have other values; None if it has none, or cannot be
-    copied."""
-    found = None
-    masks = {id(mask.tensor) for mask in runner.reading.masks}
-    for dtype in (torch.float64, None):
-        try:
-            model = copy.deepcopy(runner.model)
-            model = model if dtype is None else model.to(dtype)
-        except Exception:
-            return None  # a model that cannot be copied
-        _fill(model)
-
-        def small(tensor: torch.Tensor, dtype: torch.dtype | None = dtype) -> torch.Tensor:
-            if not tensor.is_floating_point() or id(tensor) in masks:
-                return tensor
-            return (tensor * SMALL).to(dtype or tensor.dtype)
-
-        inputs = runner.inputs.map(small)
-        waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
-        waked.random, waked.end = runner.random, runner.end
-        same = waked.reading.content(content.name)
-        try:
-            flows = measure(waked, same, positions) if same is not None else []
-        except Exception:
-            continue  # no kernels of this type
-        found = next((one for one in flows if one.output == output), None)
-        if found is not None:
-            return found
-    return found
-
-
-def _fill(model: nn.Module) -> None:
-    """Give parameters that are all zero other values, and shrink embeddings."""
-    generator = torch.Generator().manual_seed(11)
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.numel() and parameter.is_floating_point():
-                if not bool(parameter.any()):
-                    parameter.copy_((torch.randn(parameter.shape, generator=generator) * 0.2).to(parameter))
-                elif id(parameter) in embeddings:
-                    parameter.mul_(SMALL)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from erlangen.attention.backends.reference import Drop
 from erlangen.attention.biases import Bias
 from erlangen.attention.binding import Bound
+from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels import Kernel, SoftmaxDot
 
 PAIRS = 1 << 22
@@ -161,7 +161,7 @@ def _rows(
     safe = total.masked_fill(none, 1.0)
     lse = safe.log().masked_fill(none, -torch.inf)
     weights = pairs / safe.index_select(2, into)
-    if callable(dropout):
+    if isinstance(dropout, Drop):
         items, heads = (
             torch.arange(size, device=q.device) + (part_of.start or 0)
             for size, part_of in zip(weights.shape[:2], (part.items, part.heads), strict=True)

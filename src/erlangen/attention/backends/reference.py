@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,10 +9,8 @@ from torch import Tensor
 
 from erlangen.attention.biases import Bias, places
 from erlangen.attention.binding import Bound
+from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels import Kernel, SoftmaxDot
-
-Drop = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""drop(weights, items, heads, queries, keys): the weights, some of them dropped by a rule of one's own."""
 
 
 class Prepared(NamedTuple):
@@ -60,7 +57,7 @@ def attend(
     none = total == 0
     lse = total.masked_fill(none, 1.0).log().masked_fill(none, -torch.inf)
     weights = scores / total.masked_fill(none, 1.0)
-    if callable(dropout):
+    if isinstance(dropout, Drop):
         items, heads, i, j = (
             torch.arange(size, device=q.device).reshape([-1 if d == n else 1 for d in range(4)])
             for n, size in enumerate(weights.shape)

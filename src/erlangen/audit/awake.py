@@ -1,0 +1,62 @@
+"""A copy of a model whose all-zero parameters have other values: a gate of zero hides what it lets pass."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from erlangen.audit.inputs import Content
+from erlangen.audit.state import Snapshot
+from erlangen.audit.witnesses.flow import Flow, measure
+from erlangen.audit.witnesses.runs import Runner
+
+SMALL = 0.1
+"""Activations are shrunk by this much where a saturated softmax may hide edges: scores shrink by its
+square."""
+
+
+def awake(runner: Runner, content: Content, output: str, positions: list[int] | None) -> Flow | None:
+    """The flow of a copy whose all-zero parameters have other values; None if it has none, or cannot be
+    copied."""
+    found = None
+    masks = {id(mask.tensor) for mask in runner.reading.masks}
+    for dtype in (torch.float64, None):
+        try:
+            model = copy.deepcopy(runner.model)
+            model = model if dtype is None else model.to(dtype)
+        except Exception:
+            return None  # a model that cannot be copied
+        _fill(model)
+
+        def small(tensor: torch.Tensor, dtype: torch.dtype | None = dtype) -> torch.Tensor:
+            if not tensor.is_floating_point() or id(tensor) in masks:
+                return tensor
+            return (tensor * SMALL).to(dtype or tensor.dtype)
+
+        inputs = runner.inputs.map(small)
+        waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
+        waked.random, waked.end = runner.random, runner.end
+        same = waked.reading.content(content.name)
+        try:
+            flows = measure(waked, same, positions) if same is not None else []
+        except Exception:
+            continue  # no kernels of this type
+        found = next((one for one in flows if one.output == output), None)
+        if found is not None:
+            return found
+    return found
+
+
+def _fill(model: nn.Module) -> None:
+    """Give parameters that are all zero other values, and shrink embeddings."""
+    generator = torch.Generator().manual_seed(11)
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.numel() and parameter.is_floating_point():
+                if not bool(parameter.any()):
+                    parameter.copy_((torch.randn(parameter.shape, generator=generator) * 0.2).to(parameter))
+                elif id(parameter) in embeddings:
+                    parameter.mul_(SMALL)

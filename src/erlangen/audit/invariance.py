@@ -1,0 +1,115 @@
+"""Padding invariance: the rows of a padded item are those of the same content without padding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from erlangen.audit.feedings.feeding import Alike, Feeding
+from erlangen.audit.findings import Finding
+from erlangen.audit.flow_verdict import WHOLE
+from erlangen.audit.flows import padding_read_by
+from erlangen.audit.outputs import Place, places
+from erlangen.audit.witnesses.runs import Runner
+
+if TYPE_CHECKING:
+    from erlangen.audit.examine import Examination, Examiner
+
+ALIKE = 2000
+"""Rows that should be equal may differ by so many units in the last place: other shapes sum in another
+order."""
+
+
+def compare_without_padding(
+    examiner: Examiner, feeding: Feeding, runner: Runner, output: Any, result: Examination
+) -> None:
+    """The rows of a padded item must be those of the same content without padding, up to rounding.
+
+    So must all rows of other sequences, and a pooled output that takes no row of padding.
+    """
+    for alike in feeding.alike:
+        content = feeding.reading.content(alike.content)
+        try:
+            other = runner.on(alike.inputs)
+        except Exception:
+            continue  # the model does not take the shorter input: nothing to hold it against
+        reading = feeding.reading.of(examiner.model, alike.inputs)
+        theirs = {place.name: place for place in places(other, reading.contents)}
+        for place in runner.places():
+            again = theirs.get(place.name)
+            if place.discrete:
+                continue  # an integer may jump where the number behind it differs by rounding
+            if content is None or again is None or place.pooled != again.pooled:
+                continue
+            rows, alone = place.rows(output)[alike.item], again.rows(other)
+            if rows.shape[1:] != alone.shape[2:] or place.batch_axis is None:
+                continue
+            mine = _same_rows(feeding, result, place, alike, len(rows), alone.shape[1])
+            if mine is not None:
+                _hold_alike(examiner, feeding, place, rows, alone, alike.item, *mine)
+
+
+def _same_rows(
+    feeding: Feeding, result: Examination, place: Place, alike: Alike, rows: int, theirs: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Which rows must be equal to which; None where nobody can say."""
+    reading = feeding.reading
+    content = reading.content(alike.content)
+    assert content is not None
+    if place.pooled:
+        flows = [
+            one for one in result.flows
+            if (one.flow.output, one.flow.content, one.role) == (place.name, alike.content, "pooled")
+        ]  # fmt: skip
+        loss = bool(reading.labels) and any(one.flow.features == 1 for one in flows)
+        taken = [one for one in flows if len(padding_read_by(one, alike.item % len(one.flow.relations)))]
+        return None if loss or taken or not flows else (np.zeros(1, int), np.zeros(1, int))
+    if rows == content.length and theirs == len(alike.theirs):
+        return alike.rows, alike.theirs
+    other = next(
+        (one for one in reading.sequences if one is not content and one.length == rows == theirs), None
+    )
+    if other is None:
+        return None
+    real = reading.real(other.name)
+    kept = np.arange(rows) if real is None else np.flatnonzero(real[alike.item])
+    return kept, kept
+
+
+def _hold_alike(
+    examiner: Examiner,
+    feeding: Feeding,
+    place: Place,
+    rows: torch.Tensor,
+    items: torch.Tensor,
+    item: int,
+    kept: np.ndarray,
+    others: np.ndarray,
+) -> None:
+    name = place.name
+    mine, theirs = rows[torch.from_numpy(kept)], items[item][torch.from_numpy(others)]
+    apart = (mine.double() - theirs.double()).abs().nan_to_num()
+    # Column by column: one banned logit of -1e9 must not excuse the others.
+    entries = items.double().abs().nan_to_num(posinf=0, neginf=0)
+    if place.pooled:  # a single row has small entries by chance
+        scale = entries.amax((0, 1)).clamp(min=float(entries.median()) or 1e-6)
+    else:
+        scale = entries[item].amax(0).clamp(min=1e-6)
+    worst = float((apart / scale).max())
+    row = int(kept[int(apart.flatten(1).amax(-1).argmax())])
+    which = name or "the output"
+    text = f"{which if place.pooled else f'row {row} of {which}'} differs by {worst:.1g}"
+    text += " from the same without padding"
+    what = f"{name or 'output'}: the same with and without padding"
+    if worst <= ALIKE * torch.finfo(rows.dtype).eps:
+        examiner.ledger.held(feeding.label, what)
+    elif feeding.tolerant:
+        examiner.notes.append(
+            f"{feeding.label}: {text}: its absolute positions count the padding (pad on the right, or "
+            "pass position_ids)"
+        )
+    else:
+        finding = Finding("invariance", WHOLE, item=None, where=feeding.label, size=worst, detail=text)
+        examiner.ledger.broken(feeding.label, what, finding)
