@@ -92,12 +92,15 @@ def _number(seed: Tensor | None) -> int:
 
 def _outputs(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
     q, v = tensors[0], tensors[2]
-    wide = _accumulator(q.dtype)
-    return (
-        _like(q, v.size(-1)),
-        q.new_empty(q.shape[:3], dtype=wide),
-        q.new_empty((*q.shape[:3], 2), dtype=wide),
-    )
+    return (*_results(q, v), _statistics(q))
+
+
+def _results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
+
+
+def _statistics(q: Tensor) -> Tensor:
+    return q.new_empty((*q.shape[:3], 2), dtype=_accumulator(q.dtype))
 
 
 def _gradients(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -126,10 +129,11 @@ def _kernel(name: str) -> Kernel:
         if run_forward is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
         (q, k, v, bias, vector), (scale, dropout, per_edge, map, a, b) = tensors, numbers
-        out, lse, statistics = _outputs(tensors)
+        out, lse = _results(q, v)
+        statistics = _statistics(q) if with_statistics else None
         run_forward(
-            getattr(packed, "tiles" if name == "tiles" else "runs"),
-            *(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse, statistics if with_statistics else None),
+            packed.tiles if name == "tiles" else packed.runs,
+            *(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse, statistics),
             *(scale, dropout, _number(seed), _threads(q, packed)),
             *(scores(_whole(vector), per_edge, map, a, b) if vector is not None or per_edge or map else ()),
         )
