@@ -47,7 +47,7 @@ def unwatched(*tensors: Tensor) -> bool:
 class Kernel(NamedTuple):
     """What an operator is made of."""
 
-    forward: Callable[..., tuple[Tensor, ...]]
+    forward: Callable[..., tuple[Any, ...]]
     """forward(packed, tensors, seed, numbers, with_statistics): output, log-sum-exp, statistics or None."""
     backward: Callable[..., tuple[Tensor, ...]]
     """backward(packed, tensors, seed, numbers, grad, grad_lse, out, statistics): the gradients of the
