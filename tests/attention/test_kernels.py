@@ -93,11 +93,13 @@ def tensors(queries=5, keys=5, seed=0, dtype=torch.float64, batch=2):
 @cache
 def able(name: str, relation=None) -> list[str]:
     """The backends that have this kernel."""
-    kernel = KERNELS[name][0]
+    kernel, reads = KERNELS[name][0], er.Causal() if relation is None else relation
     found = []
     for backend in ("gather", "tiles", "edges", "sdpa", "linear"):
         try:
-            er.attend(*tensors(), relation or er.Causal(), kernel=kernel, backend=backend)
+            er.attend(
+                *tensors(), er.Causal() if relation is None else relation, kernel=kernel, backend=backend
+            )
         except BackendError:
             continue
         found.append(backend)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -62,6 +64,54 @@ def test_scores_that_read_a_third_item_are_found(fault):
     inputs = {"input_ids": ids(), "patches": vectors(5)}
     report = audit(Contrastive(fault).eval(), inputs, ANY)
     assert {one.kind for one in report.findings} == {"batch"}
+
+
+class Retrieval(nn.Module):
+    """Texts with a padding mask against images; with the fault, the mean counts padding."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.embed, self.image, self.fault = nn.Embedding(60, 16), nn.Linear(16, 16), fault
+
+    def forward(self, input_ids, attention_mask, patches):
+        real = torch.ones_like(attention_mask) if self.fault else attention_mask
+        texts = (self.embed(input_ids) * attention_mask[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return {"scores": texts @ self.image(patches).mean(1).mT}
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_padding_leaves_the_own_score_of_an_item(fault):
+    torch.manual_seed(0)
+    inputs = {"input_ids": ids(), "attention_mask": torch.ones_like(ids()), "patches": vectors(5)}
+    report = audit(Retrieval(fault).eval(), inputs, ANY)
+    assert [one.kind for one in report.findings] == (["invariance"] if fault else [])
+
+
+class Refusing(nn.Module):
+    """A configuration whose attributes raise when they are looked at."""
+
+    @dataclasses.dataclass
+    class Config:
+        width: int = 16
+
+        def __getattribute__(self, name):
+            if name == "width":
+                raise RuntimeError("width differs between layers")
+            return object.__getattribute__(self, name)
+
+    def __init__(self):
+        super().__init__()
+        self.body = Encoder(causal=True)
+        self.config = Refusing.Config.__new__(Refusing.Config)
+
+    def forward(self, x, config=None):
+        return self.body(x)
+
+
+def test_attributes_that_raise_are_passed_over():
+    torch.manual_seed(0)
+    model = Refusing().eval()
+    assert audit(model, {"x": vectors(8), "config": model.config}, er.Causal()).verdict == "holds"
 
 
 class Classifier(nn.Module):

@@ -315,7 +315,7 @@ def test_building_leaves_the_random_state_alone():
 
 def test_what_cannot_be_built_is_said():
     with pytest.raises(DataError, match="write a factory"):
-        resolve("transformers:reformer")
+        resolve("transformers:bark")
     with pytest.raises(ParameterError, match="TARGET is"):
         resolve(":build")
 

@@ -119,13 +119,21 @@ def parts(value: Any) -> list[tuple[Any, Any]]:
         fields = getattr(value, "_fields", range(len(value)))
         return list(zip(fields, value, strict=True))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+        return [(field.name, _attribute(value, field.name)) for field in dataclasses.fields(value)]
     if not _looked_into(value):
         return []
     if _keyed(value):
         keyed: Any = value
         return [(key, keyed[key]) for key in keyed.keys()]  # noqa: SIM118
     return list(_attributes(value).items())
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """An attribute, or None where it raises: configurations refuse some of theirs."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
 
 
 def _looked_into(value: Any) -> bool:

@@ -264,7 +264,7 @@ def _batch_leaks(
                 # One axis of items times rows may hold either first: only what moves in both views is a leak.
                 views = [place] if place.folded is None else [place, replace(place, folded="items last")]
                 moves = [_moved_item(view.rows(output), view.rows(base), item) for view in views]
-                if None not in moves and _pairs(runner, place, base):
+                if None not in moves and of_pairs(runner, place, base):
                     # Entry (a, b) compares items a and b, as in CLIP: the column of an item is its own, too.
                     rows = place.rows(output).clone()
                     rows[..., item] = place.rows(base)[..., item]
@@ -281,7 +281,7 @@ def _owner(place: Place, found: list[Place], batch: int) -> int | None:
     return int(number) if each and int(number) < batch else None
 
 
-def _pairs(runner: Runner, place: Place, base: object) -> bool:
+def of_pairs(runner: Runner, place: Place, base: object) -> bool:
     """Whether an output has an entry for each pair of items: both of its axes follow the batch."""
     batch = runner.reading.batch
     if not place.pooled or place.rows(base).shape != (batch, 1, batch):
