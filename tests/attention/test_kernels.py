@@ -97,9 +97,7 @@ def able(name: str, relation=None) -> list[str]:
     found = []
     for backend in ("gather", "tiles", "edges", "sdpa", "linear"):
         try:
-            er.attend(
-                *tensors(), er.Causal() if relation is None else relation, kernel=kernel, backend=backend
-            )
+            er.attend(*tensors(), reads, kernel=kernel, backend=backend)
         except BackendError:
             continue
         found.append(backend)
