@@ -221,6 +221,14 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         data_dependent |= trial.varying
 
     examiner.beside(result)
+    for name in [name for name, open_ in examiner.ambiguous.items() if open_]:
+        reason = f"{name} has as many positions as the model has features somewhere: give another length"
+        ledger.open("given", f"{name} -> outputs, before they are pooled", reason)
+    for one in base.unexplained:
+        if one.failed:
+            ledger.open(
+                "given", f"call {one.module or '(model)'}", f"it could not be measured ({one.reason})"
+            )
     _patterns(examiner, [base, *(trial.seen for trial in trials if trial.seen is not None)])
     contradictions += result.contradictions
     for trial in trials:
@@ -479,8 +487,8 @@ def _fast_path(examiner: Examiner, feeding: Feeding, verdict: FlowVerdict) -> No
         return
     try:
         flows = measure(examiner.runner(feeding, observed=True), content)
-    except DataError:
-        return
+    except Exception:
+        return  # only the fast path takes these inputs
     for watched in flows:
         if watched.output != flow.output:
             continue

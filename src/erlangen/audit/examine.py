@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,18 @@ class Examiner:
     """The calls on the given inputs, whose sources are known."""
     fixed: dict[str, frozenset[int]] = field(default_factory=dict)
     """Axes of outputs that do not follow the length of the input."""
+    ambiguous: dict[str, bool] = field(default_factory=dict)
+    """Inputs whose rows before a pooled output were asked for -> whether they always had as many positions
+    as the model has features somewhere."""
     places: dict[str, Place] = field(default_factory=dict)
     """Where the rows of each output are, on the given inputs."""
     first: Runner | None = None
     """Who ran the given inputs before."""
+
+    @cached_property
+    def widths(self) -> frozenset[int]:
+        """The sizes of the model's parameters: a tensor with such an axis has it for its features."""
+        return frozenset(size for parameter in self.model.parameters() for size in parameter.shape)
 
     def tell(self, step: str) -> None:
         """Say what is done next and, in a longer audit, how much time is left."""
@@ -226,6 +235,7 @@ class Examiner:
                 label, calls, covered, contents, expect, real,
                 exact=feeding.exact,
                 own_padding=label.startswith("padded"),
+                labels=bool(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
                 readers=readers,
@@ -423,6 +433,12 @@ class Examiner:
 
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
         """The rows before a pooled output, judged in its place."""
+        if (
+            content.length in self.widths
+        ):  # features would be taken for rows: another feeding has another length
+            self.ambiguous[content.name] = self.ambiguous.get(content.name, True)
+            return FlowVerdict(flow, "pooled", scene.label)
+        self.ambiguous[content.name] = False
         try:
             own = content is scene.contents[0] or content.length == scene.contents[0].length
             inner = inside.before_pooling(flow.output) if own else None

@@ -158,6 +158,8 @@ class Scene:
     """Looks inside the model for the steps in which a hidden stack reads: see `erlangen.audit.inside`."""
     own_padding: bool = False
     """Whether the padding was added by the audit, and not given."""
+    labels: bool = False
+    """Whether labels were given, which a loss reads at every position."""
     base: list[Measured] = field(default_factory=list)
     """The calls on the given inputs: layers dropped in training are still expected to read no more than
     these."""

@@ -131,10 +131,11 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
     if keys is None or keys.all() or verdict.role == "labels":
         return
     if verdict.role == "pooled" and scene.own_padding:
-        _pooled_padding(verdict, keys)
+        if not (scene.labels and verdict.flow.features == 1):  # a loss counts the labels of padding
+            _pooled_padding(verdict, keys)
         return
     for b, seen in enumerate(verdict.flow.relations):
-        padding = ~keys[min(b, len(keys) - 1)]
+        padding = _padding_of(verdict, keys, b)
         edges = kept(seen, verdict.real, b).edges()
         if verdict.role == "mapped":
             edges = edges[surely_real(verdict, b, seen.queries, seen.keys)[0][edges[:, 0]]]
@@ -151,12 +152,19 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
     verdict.held("padding")
 
 
+def _padding_of(verdict: FlowVerdict, keys: np.ndarray, item: int) -> np.ndarray:
+    """The padding positions of an item; of all items, where an output is of the whole batch: a position is
+    changed in every item then, and is padding only where it is real in none."""
+    real = keys.any(axis=0) if verdict.flow.whole_batch else keys[min(item, len(keys) - 1)]
+    return np.logical_not(np.asarray(real))
+
+
 def padding_read_by(verdict: FlowVerdict, item: int) -> np.ndarray:
     """The padding positions that any row of one item reads."""
     keys = verdict.real_keys
     if keys is None:
         return np.empty(0, int)
-    padding = ~keys[min(item, len(keys) - 1)]
+    padding = _padding_of(verdict, keys, item)
     return np.flatnonzero(verdict.flow.relations[item].dense().any(axis=0) & padding)
 
 

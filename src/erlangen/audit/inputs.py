@@ -107,18 +107,27 @@ class Inputs:
         return dict(leaves(self.named(model)))
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor], label: str | None = None) -> Inputs:
-        """The same inputs with every tensor replaced by change(tensor), inside containers too."""
+        """The same inputs with every tensor replaced by change(tensor), inside containers too.
+
+        A tensor that is passed twice is one tensor afterwards, too.
+        """
+        made: dict[int, torch.Tensor] = {}
+
+        def once(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in made:
+                made[id(tensor)] = change(tensor)
+            return made[id(tensor)]
+
         return replace(
             self,
-            args=tuple(mapped(part, change) for part in self.args),
-            kwargs={key: mapped(part, change) for key, part in self.kwargs.items()},
+            args=tuple(mapped(part, once) for part in self.args),
+            kwargs={key: mapped(part, once) for key, part in self.kwargs.items()},
             label=self.label if label is None else label,
         )
 
     def copied(self) -> Inputs:
         """The same inputs in memory of their own: a model may write to what it is given."""
-        copies: dict[int, torch.Tensor] = {}
-        return self.map(lambda tensor: copies.setdefault(id(tensor), tensor.clone()))
+        return self.map(torch.clone)
 
     def check_names(self, model: nn.Module) -> None:
         """Raise unless the names in `content`, `padding` and `labels` are names of inputs."""

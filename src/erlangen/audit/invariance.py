@@ -42,10 +42,10 @@ def compare_without_padding(
             again = theirs.get(place.name)
             if place.discrete:
                 continue  # an integer may jump where the number behind it differs by rounding
-            if content is None or again is None or place.pooled != again.pooled:
+            if content is None or again is None or place.pooled != again.pooled or place.batch_axis is None:
                 continue
             rows, alone = place.rows(output)[alike.item], again.rows(other)
-            if rows.shape[1:] != alone.shape[2:] or place.batch_axis is None:
+            if rows.shape[1:] != alone.shape[2:]:
                 continue
             if of_pairs(runner, place, output):  # an item's own entry: the others are cut, too, where it is
                 rows, alone = rows[..., [alike.item]], alone[..., [alike.item]]

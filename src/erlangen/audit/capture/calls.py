@@ -196,6 +196,8 @@ class Unexplained:
 
     module: str
     reason: str
+    failed: bool = False
+    """Whether it could have been measured, and measuring failed."""
 
 
 class UnknownContent(Exception):

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from erlangen.attention import packing
+from erlangen.attention.packing import Packed
+from erlangen.attention.prepared import PackedRelation
 from erlangen.audit.capture.calls import AttendCall, fingerprint, masks
 from erlangen.audit.capture.sdpa import fold
 from erlangen.audit.capture.watching import arguments_of
-from erlangen.relations import Neighborhoods
+from erlangen.relations import Batch, FromMask, Neighborhoods, PerHead
 from erlangen.relations.weighted import WeightedRelation
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ def record(session: Session, watched: FunctionType, run: Any, args: Any, kwargs:
     options = {name: arguments[name] for name in ("scale", "backend", "kernel") if name in arguments}
     if not getattr(options.get("kernel"), "exponential", True):
         del options["kernel"]  # it may vanish at zero queries, where e^0 = 1 reads every key of the relation
-    given = arguments.get("relation")
+    given = unpacked(arguments.get("relation"))
     relation = _support(given, query.shape[-2], key.shape[-2])
     weighted = given if isinstance(given, WeightedRelation) else None
     batch, heads = fold(query.shape[:-2], session.batch)
@@ -41,6 +44,17 @@ def record(session: Session, watched: FunctionType, run: Any, args: Any, kwargs:
         run, query, key, value, relation, options, weighted,
         fingerprints=(fingerprint(query), fingerprint(key)),
     )  # fmt: skip
+
+
+def unpacked(relation: Any) -> Any:
+    """What was packed for a call, as relations again."""
+    if not isinstance(relation, PackedRelation):
+        return relation
+    packed: Packed = packing.packed(relation.index)
+    members = [FromMask._of(near) for near in packed.distinct]
+    heads = [[members[n] for n in row] for row in packed.which]
+    items: Any = [PerHead(row) if len(row) > 1 else row[0] for row in heads]
+    return Batch(items) if len(items) > 1 else items[0]
 
 
 def _support(relation: Any, queries: int, keys: int) -> Any:

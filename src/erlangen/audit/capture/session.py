@@ -96,7 +96,9 @@ class Session:
                 self._observe(call)
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            self.unexplained.append(Unexplained(self.frames.name() if name is None else name, reason))
+            failed = isinstance(error, AttributeError | TypeError | LookupError | NameError)
+            owner_name = self.frames.name() if name is None else name
+            self.unexplained.append(Unexplained(owner_name, reason, failed))
         finally:
             self.frames.paused = was_paused
 

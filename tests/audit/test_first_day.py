@@ -1,0 +1,151 @@
+"""Inputs that people give on their first day: training batches, shared tensors, packed relations."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import erlangen as er
+from erlangen.audit import audit
+from erlangen.testing import assert_relation
+
+
+class Decoder(nn.Module):
+    """A decoder as transformers' are: padding mask, labels of -100, loss and logits."""
+
+    def __init__(self, fault=None, width=16):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.qkv, self.fault = nn.Embedding(40, width), nn.Linear(width, 3 * width), fault
+        self.head = nn.Linear(width, 40)
+
+    def rows(self, ids, mask=None):
+        n, x = ids.shape[1], self.embed(ids)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        reads = torch.ones(n, n, dtype=torch.bool).tril(1 if self.fault == "future" else 0)
+        if mask is not None and self.fault != "padding":
+            reads = reads & mask.bool()[:, None, :]
+        return self.head(x + F.scaled_dot_product_attention(q, k, v, attn_mask=reads | torch.eye(n).bool()))
+
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        logits = self.rows(input_ids, attention_mask)
+        if labels is None:
+            return {"logits": logits}
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+        return {"loss": loss, "logits": logits}
+
+
+def batch(padded, items=2):
+    ids = torch.randint(1, 40, (items, 12), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    if padded is not None:
+        mask[padded, 9:] = 0
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+@pytest.mark.parametrize("padded", [None, 0, 1])
+def test_a_training_batch_with_ignored_labels(padded):
+    report = audit(Decoder().eval(), batch(padded), er.Causal())
+    assert report.verdict == "holds", report
+    assert report.calls
+    assert audit(Decoder("future").eval(), batch(padded), er.Causal()).verdict == "violated"
+
+
+def test_a_batch_of_one_with_labels():
+    given = {name: value for name, value in batch(None, items=1).items() if name != "attention_mask"}
+    report = audit(Decoder().eval(), given, er.Causal())
+    assert report.verdict == "holds", report
+
+
+def test_padding_read_in_every_item_is_found_in_a_loss():
+    given = batch(slice(None))
+    assert audit(Decoder().eval(), given, er.Causal()).verdict == "holds"
+    left = {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"].flip(1)}
+    assert audit(Decoder("padding").eval(), left, er.Causal()).verdict == "violated"
+
+
+@pytest.mark.parametrize("n", [8, 12])
+def test_one_tensor_as_query_key_and_value(n):
+    torch.manual_seed(0)
+    x = torch.randn(2, n, 16)
+    layer = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    report = audit(layer, (x, x, x), er.Full())
+    assert report.verdict == "holds", report
+    assert audit(layer, (x, x, x), er.Causal()).verdict == "violated"
+
+
+class LastRow(nn.Module):
+    """nanoGPT without targets: the logits of the last row."""
+
+    def __init__(self, fault=None):
+        super().__init__()
+        self.body = Decoder(fault, width=24)
+
+    def forward(self, ids):
+        return self.body.rows(ids)[:, [-1], :]
+
+
+@pytest.mark.parametrize("n", [24, 40, 20])
+def test_as_many_positions_as_features(n):
+    ids = torch.randint(40, (2, n), generator=torch.Generator().manual_seed(2))
+    report = audit(LastRow().eval(), ids, er.Causal())
+    assert report.verdict == "holds", report
+    assert audit(LastRow("future").eval(), ids, er.Causal()).verdict == "violated"
+    if n == 24:  # features of one width and positions cannot be told apart at a single length
+        report = audit(LastRow("future").eval(), ids, er.Causal(), variants=False, flow=True)
+        assert report.verdict != "holds"
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+
+    def forward(self, x, relation):
+        for layer in self.layers:
+            h = layer(x).unflatten(-1, (2, 8)).transpose(1, 2)
+            x = x + er.attend(h, h, h, relation).transpose(1, 2).flatten(2)
+        return x
+
+
+@pytest.mark.parametrize("lookback", [1, 2, 3])
+def test_packed_relations_are_measured_like_others(lookback):
+    x, expect = torch.randn(2, 12, 16), er.Documents([5, 7]) & er.Window(2)
+    relation = er.Documents([5, 7]) & er.Window(lookback)
+    for given in (relation, er.pack(relation, 12)):
+        report = audit(Packed().eval(), (x, given), expect)
+        assert report.verdict == ("holds" if lookback == 2 else "violated"), report
+        assert len(report.calls) == 2
+
+
+def test_packed_families_are_measured_like_others():
+    x = torch.randn(2, 12, 16)
+    heads, items = er.PerHead([er.Causal(), er.Window(2)]), er.Batch([er.Causal(), er.Window(1)])
+    assert (
+        audit(Packed().eval(), (x, er.pack(heads, 12, heads=2)), heads, feedings=["training"]).verdict
+        == "holds"
+    )
+    report = audit(Packed().eval(), (x, er.pack(items, 12, batch=2)), er.Causal(), feedings=["training"])
+    assert report.verdict == "violated"
+    with pytest.raises(AssertionError, match="Window"):
+        assert_relation(Packed().eval(), (x, er.pack(er.Window(2), 12)), er.Window(5))
+
+
+def test_a_call_that_could_not_be_measured_is_open(monkeypatch):
+    from erlangen.audit.capture import own
+
+    def broken(*_):
+        raise AttributeError("a fault of the audit's own")
+
+    monkeypatch.setattr(own, "unpacked", broken)
+    report = audit(Packed().eval(), (torch.randn(2, 12, 16), er.Window(2)), er.Causal())
+    assert report.verdict != "holds"
+
+
+def test_inputs_that_only_the_fast_path_takes_end_no_audit():
+    torch.manual_seed(0)
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True), 1).eval()
+    given = {"tgt": torch.randn(2, 6, 16), "memory": torch.randn(2, 7, 16), "tgt_is_causal": True}
+    report = audit(model, given, {"*.self_attn": er.Causal(), "*.multihead_attn": er.Full()})
+    assert report.verdict in ("violated", "undecided", "holds")
