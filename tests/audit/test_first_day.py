@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import erlangen as er
-from erlangen.audit import audit
+from erlangen.audit import AtMost, audit
+from erlangen.errors import DataError
 from erlangen.testing import assert_relation
 
 
@@ -149,3 +150,105 @@ def test_inputs_that_only_the_fast_path_takes_end_no_audit():
     given = {"tgt": torch.randn(2, 6, 16), "memory": torch.randn(2, 7, 16), "tgt_is_causal": True}
     report = audit(model, given, {"*.self_attn": er.Causal(), "*.multihead_attn": er.Full()})
     assert report.verdict in ("violated", "undecided", "holds")
+
+
+class Shifted(nn.Module):
+    """A language model that cuts its input, or puts a token before it."""
+
+    def __init__(self, cut, ahead):
+        super().__init__()
+        torch.manual_seed(0)
+        self.cut, self.ahead, self.start = cut, ahead, nn.Parameter(torch.randn(1, 1, 16))
+        self.conv = nn.Conv1d(16, 16, 3, padding=1 if ahead else 0)
+
+    def forward(self, x):
+        x = {
+            "last": x[:, :-1],
+            "first": x[:, 1:],
+            "begin": torch.cat([self.start.expand(len(x), 1, 16), x], 1),
+        }[self.cut]
+        h = x.mT if self.ahead else F.pad(x.mT, (2, 0))
+        return 2 * x + 0.2 * self.conv(h).mT
+
+
+@pytest.mark.parametrize("cut", ["last", "first", "begin"])
+def test_rows_that_are_moved_by_a_place(cut):
+    x = torch.randn(2, 12, 16)
+    assert audit(Shifted(cut, False).eval(), x, AtMost(er.Causal())).verdict == "holds"
+    assert audit(Shifted(cut, True).eval(), x, AtMost(er.Causal())).verdict == "violated"
+
+
+class Silent(nn.Module):
+    """A head of zeros hides what is read before it."""
+
+    def __init__(self, ahead):
+        super().__init__()
+        self.body, self.head = Shifted("last", ahead), nn.Linear(16, 8)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.body(F.pad(x, (0, 0, 0, 1))))
+
+
+def test_a_head_of_zeros_hides_nothing():
+    x = torch.randn(2, 12, 16)
+    assert audit(Silent(True).eval(), x, er.Causal()).verdict == "violated"
+    assert audit(Silent(False).eval(), x, AtMost(er.Causal())).verdict != "violated"
+
+
+class Scorer(nn.Module):
+    def __init__(self, fault):
+        super().__init__()
+        self.head, self.fault = nn.Linear(16, 1), fault
+
+    def forward(self, x, labels):
+        logits = self.head(x.mean(1))
+        return {"logits": logits + 0.1 * labels.float().mean(1, keepdim=True) if self.fault else logits}
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_one_logit_for_each_item_may_not_read_labels(fault):
+    given = {"x": torch.randn(3, 6, 16), "labels": torch.randint(5, (3, 6))}
+    verdict = audit(Scorer(fault).eval(), given, AtMost(er.Full())).verdict
+    assert verdict == ("undecided" if fault else "holds")
+
+
+class LateItem(nn.Module):
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+
+    def forward(self, x):
+        return torch.cat([x[:1] + x[-1:].mean(), x[1:]]) if self.fault and len(x) > 8 else 2 * x
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_every_item_of_a_batch_is_changed(fault):
+    report = audit(LateItem(fault).eval(), torch.randn(10, 5, 4), AtMost(er.Causal()))
+    assert report.verdict == ("violated" if fault else "holds")
+
+
+@pytest.mark.parametrize("name", ["composition", "grid_codes", "shape_ids", "size_bucket"])
+def test_names_that_contain_a_word_are_content(name):
+    class Beside(nn.Module):
+        def __init__(self, ahead):
+            super().__init__()
+            self.embed, self.ahead = nn.Embedding(40, 8), ahead
+
+        def forward(self, ids, **others):
+            beside = self.embed(others[name])
+            return self.embed(ids) + (beside.flip(1) if self.ahead else beside)
+
+    given = {"ids": torch.randint(40, (2, 8)), name: torch.randint(40, (2, 8))}
+    torch.manual_seed(0)
+    assert audit(Beside(True).eval(), given, AtMost(er.Causal())).verdict != "holds"
+    assert audit(Beside(False).eval(), given, AtMost(er.Causal())).verdict != "violated"
+
+
+def test_a_model_that_ends_the_process_ends_the_audit_in_words():
+    class Ends(nn.Module):
+        def forward(self, x):
+            raise SystemExit(0)
+
+    with pytest.raises(DataError, match="ends the process"):
+        audit(Ends(), torch.randn(2, 6, 4), er.Causal())

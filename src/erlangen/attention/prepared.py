@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from erlangen.attention import packing
 from erlangen.attention.binding import bind
 from erlangen.attention.needs import unable
 from erlangen.attention.plan import choose
 from erlangen.errors import BackendError, SizeError
-from erlangen.relations import Bindable
+from erlangen.relations import Batch, Bindable, FromMask, PerHead
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,19 @@ class PackedRelation:
     queries: int
     keys: int
     backend: str
+
+    def unpacked(self) -> Bindable:
+        """The relation again, by its edges.
+
+        >>> from erlangen.relations import Causal
+        >>> pack(Causal(), 2).unpacked()
+        FromMask([[1, 0], [1, 1]])
+        """
+        packed = packing.packed(self.index)
+        members = [FromMask._of(near) for near in packed.distinct]
+        heads = [[members[n] for n in row] for row in packed.which]
+        items: Any = [PerHead(row) if len(row) > 1 else row[0] for row in heads]
+        return Batch(items) if len(items) > 1 else items[0]
 
     def check(self, queries: Any, keys: Any, needs: Any) -> None:
         """Raise unless it was packed for these sizes, and its backend can compute this."""
@@ -56,11 +70,10 @@ def pack(
     compiled model. `heads` and `batch` matter for `PerHead` and `Batch` alone. `backend` is "tiles" or
     "edges"; by default the cheaper one.
 
-    >>> from erlangen.attention import attend
-    >>> from erlangen.relations import Causal, Documents
+    >>> import erlangen as er
     >>> x = torch.randn(1, 2, 6, 4)
-    >>> relation = Documents([2, 4]) & Causal()
-    >>> torch.equal(attend(x, x, x, pack(relation, 6)), attend(x, x, x, relation))
+    >>> relation = er.Documents([2, 4]) & er.Causal()
+    >>> torch.equal(er.attend(x, x, x, er.pack(relation, 6)), er.attend(x, x, x, relation))
     True
     """
     keys = queries if keys is None else keys

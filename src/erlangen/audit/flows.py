@@ -195,8 +195,16 @@ def _labels(verdict: FlowVerdict, scene: Scene) -> None:
     """Rows may not depend on labels at or behind them; a decoder is fed earlier ones (teacher forcing)."""
     flow = verdict.flow
     pooled = flow.pooled or flow.relations[0].queries == 1
-    if pooled and (flow.whole_batch or flow.features == 1):
+    if pooled and (flow.whole_batch or (flow.features == 1 and "loss" in flow.output.lower())):
         verdict.held("labels")  # a loss, of the batch or of each item
+        return
+    if pooled and flow.features == 1 and any(seen.num_edges for seen in flow.relations):
+        verdict.opened(
+            "labels",
+            f"{flow.output or 'the output'} is one number for each item and depends on {flow.content}: a "
+            "loss may, a prediction may not; call it loss, or say content=[...] to leave "
+            f"{flow.content} as it is",
+        )
         return
     if pooled:
         moved = next((b for b, seen in enumerate(flow.relations) if seen.num_edges), None)

@@ -11,7 +11,7 @@ import torch
 from erlangen.audit.capture.tape import PRODUCTS
 from erlangen.audit.findings import Finding
 from erlangen.audit.inputs import Content
-from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.flow import ITEMS, Flow
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.audit.witnesses.trace import Event, Trace
 from erlangen.errors import DataError
@@ -126,7 +126,9 @@ class Inside:
         last = self._last()
         if last is None:
             return None
-        for item in range(min(self._content.batch, 2)):
+        for item in range(min(self._content.batch, ITEMS)):
+            if item > 1 and self._runner.late:
+                break
             moved = self.trace.moved(range(self._content.length), item)
             if last < len(moved):
                 others = [b for b in range(len(moved[last])) if b != item and moved[last][b].max() > 1e-6]

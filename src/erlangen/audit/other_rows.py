@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from erlangen.audit.bounds import closure_of, columns, edge, single, within_closure
@@ -38,6 +40,9 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             "return one row for each position",
         )
         return
+    if 0 < abs(rows - n) <= SHIFTED and not everything(relation):
+        _judge_shifted(verdict, relation)
+        return
     for b, seen in enumerate(flow.relations):
         try:
             one = single(relation, b).on(rows)
@@ -62,6 +67,59 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+SHIFTED = 4
+"""With so few rows more or less than positions, rows are positions that were moved, not of another rate."""
+
+
+def _judge_shifted(verdict: FlowVerdict, relation: Any) -> None:
+    """Rows of all positions but a few, or of a few tokens more: by how many places they moved is measured."""
+    flow = verdict.flow
+    rows, n = flow.relations[0].queries, flow.relations[0].keys
+    by = _offset(flow)
+    if by is None:
+        verdict.opened(
+            "extra and missing edges",
+            f"{rows} rows for {n} positions, and by how many places they are moved could not be told: return "
+            "one row for each position",
+        )
+        return
+    first = max(0, by)  # the place of position 0; row 0 stands at first - by
+    size = max(n + first, rows + first - by)
+    for b, seen in enumerate(flow.relations):
+        try:
+            one = single(relation, b).on(size)
+            allowed = closure_of(one, single(relation, b), size).dense()
+        except ErlangenError as error:
+            verdict.opened(
+                "extra and missing edges",
+                f"{in_words(relation, rows, rows)} cannot be held against {rows} rows: "
+                f"{without_masks(str(error))}",
+            )
+            return
+        allowed = allowed[first - by : first - by + rows, first : first + n]
+        real_rows, _ = surely_real(verdict, b, rows, n)
+        over = seen.dense() & ~allowed & real_rows[:, None]
+        if over.any():
+            finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
+            verdict.broken("extra edges", finding)
+            return
+    verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _offset(flow: Flow) -> int | None:
+    """By how many places rows are moved against positions: most positions move their own row most."""
+    if flow.sizes is None:
+        return None
+    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
+    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
+    moved = sizes[:, columns].any(axis=0)
+    if not moved.any():
+        return None
+    found, counts = np.unique((sizes[:, columns].argmax(axis=0) - columns)[moved], return_counts=True)
+    best = counts.argmax()
+    return int(found[best]) if counts[best] > moved.sum() / 2 else None
 
 
 def everything(relation: object) -> bool:

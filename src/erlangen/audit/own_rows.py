@@ -38,7 +38,7 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
             seen = scene.seen[b]
         under = kept(columns(lower, flow) - seen, verdict.real, b)
         if under.num_edges:
-            found, why = _missing(verdict, content, scene, b, under, lower, text)
+            found, why = _missing(verdict, content, scene, b, under, lower, upper, text)
             missing, reason = found, reason or why
     # Beyond what the seen calls carry there may be a layer that was not seen and is right.
     step = _stepwise(verdict, content, scene, text, by_calls and extra is not None)
@@ -65,6 +65,7 @@ def _missing(
     item: int,
     under: Neighborhoods,
     lower: Neighborhoods,
+    upper: Neighborhoods,
     text: str,
 ) -> tuple[Finding | None, str | None]:
     """Whether edges that are not seen are missing (a finding), merely too small (a reason), or asleep
@@ -78,11 +79,12 @@ def _missing(
     if scene.awake is not None:
         awake = scene.awake(content, flow.output)
         if awake is not None:
-            left = kept(
-                columns(lower, flow) - awake.relations[min(item, len(awake.relations) - 1)],
-                verdict.real,
-                item,
-            )
+            reads = awake.relations[min(item, len(awake.relations) - 1)]
+            over = kept(reads - upper, verdict.real, item)
+            if over.num_edges:
+                found = edge(verdict, item, over, text, True)
+                return found.at(detail="where parameters that are zero have other values"), None
+            left = kept(columns(lower, flow) - reads, verdict.real, item)
             if not left.num_edges:
                 verdict.notes.append(
                     "not all that is expected is seen at these values; with small activations in double "

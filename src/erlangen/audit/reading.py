@@ -20,6 +20,8 @@ from erlangen.audit.inputs import Content, Inputs
 
 LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
 """Names that only labels have. Any tensor that holds -100, or the tokens moved on by one, is labels too."""
+_SIZES = {"grid", "thw", "hw", "shape", "shapes", "size", "sizes"}
+"""The last words of names of integers that say how large something is."""
 _EDGES = {"edge_index", "adj", "adj_t", "edge_attr", "edge_weight"}
 SOUND = {"input_values", "input_features", "waveform", "audio"}
 _HIDES_TRUE = ("padding", "pad_mask", "ignore")
@@ -337,9 +339,10 @@ def _not_content(name: str, tensor: torch.Tensor, found: Reading, graph: bool) -
         return None
     if graph:
         return "an index into a graph"
-    if "position" in last or (found.contents and _counts(tensor)):
+    words = last.split("_")
+    if {"position", "positions"} & set(words) or (found.contents and _counts(tensor)):
         return "positions"
-    if found.contents and ("grid" in last or "shape" in last or "size" in last):
+    if found.contents and words[-1] in _SIZES:
         return "sizes"
     if found.contents and tensor.dim() == 1:
         first = found.contents[0]

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from erlangen.attention import packing
-from erlangen.attention.packing import Packed
-from erlangen.attention.prepared import PackedRelation
 from erlangen.audit.capture.calls import AttendCall, fingerprint, masks
 from erlangen.audit.capture.sdpa import fold
 from erlangen.audit.capture.watching import arguments_of
-from erlangen.relations import Batch, FromMask, Neighborhoods, PerHead
+from erlangen.relations import Neighborhoods
 from erlangen.relations.weighted import WeightedRelation
 
 if TYPE_CHECKING:
@@ -47,14 +44,8 @@ def record(session: Session, watched: FunctionType, run: Any, args: Any, kwargs:
 
 
 def unpacked(relation: Any) -> Any:
-    """What was packed for a call, as relations again."""
-    if not isinstance(relation, PackedRelation):
-        return relation
-    packed: Packed = packing.packed(relation.index)
-    members = [FromMask._of(near) for near in packed.distinct]
-    heads = [[members[n] for n in row] for row in packed.which]
-    items: Any = [PerHead(row) if len(row) > 1 else row[0] for row in heads]
-    return Batch(items) if len(items) > 1 else items[0]
+    """What was packed for a call (`erlangen.pack`), as a relation again."""
+    return relation.unpacked() if hasattr(relation, "unpacked") else relation
 
 
 def _support(relation: Any, queries: int, keys: int) -> Any:

@@ -242,6 +242,10 @@ def differs(rows: torch.Tensor, base: torch.Tensor) -> tuple[torch.Tensor, torch
     return moved, size
 
 
+ITEMS = 64
+"""So many items of a batch are changed, each by itself, to see whether another one moves."""
+
+
 def _batch_leaks(
     runner: Runner, content: Content, found: list[Place], base: object
 ) -> list[tuple[int, int, float] | None]:
@@ -250,7 +254,7 @@ def _batch_leaks(
     if content.batch < 2:
         return leaks
     every = range(content.length)
-    for item in range(min(content.batch, 8)):
+    for item in range(min(content.batch, ITEMS)):
         if item > 1 and runner.late:
             break
         output = runner.first_item(content) if item == 0 else runner.changed(content, every, item)
