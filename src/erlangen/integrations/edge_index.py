@@ -1,11 +1,15 @@
-"""PyG's `edge_index` as a relation, worked out once: a training loop gives the same one each step."""
+"""PyG's `edge_index` as a relation, worked out once: a training loop gives the same one each step.
+
+A tensor can change in ways that leave no trace: through `.data`, through the memory it shares with NumPy, as
+a buffer that is filled anew. So edges are looked up by the entries of the tensor, compared with a copy at
+every call, which costs about as much as reading it once; `prepare` is for those who want to save that too.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from functools import cached_property
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -16,6 +20,8 @@ from erlangen.relations import FromMask, Neighborhoods
 
 CACHE_SIZE = 16
 """How many edge indices are remembered; the least recently used goes first."""
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Edges:
@@ -34,7 +40,10 @@ class Edges:
     def __init__(self, edge_index: Tensor, sources: int, targets: int, loops: int) -> None:
         if loops:
             kept = edge_index[:, edge_index[0] != edge_index[1]]
-            edge_index = torch.cat([kept, torch.arange(loops, device=kept.device).expand(2, loops)], dim=1)
+            own = torch.arange(loops, device=kept.device, dtype=kept.dtype).expand(2, loops)
+            edge_index = torch.cat([kept, own], dim=1)
+        else:
+            edge_index = edge_index.detach().clone()  # the caller's memory may change under our hands
         self.edge_index = edge_index
         self.source, self.target = edge_index[0], edge_index[1]
         self._sources, self._targets = sources, targets
@@ -63,64 +72,113 @@ class Edges:
         return FromMask._of(Neighborhoods.from_bands(len(self._pairs), starts, stops))
 
 
-_cache: OrderedDict[Any, tuple[Tensor, int | None, Edges]] = OrderedDict()
+_cache: list[tuple[tuple[int, int, int], Tensor, Edges]] = []
 _lock = threading.Lock()
 
 
 def edges_of(edge_index: Tensor, sources: int, targets: int, loops: int = 0) -> Edges:
-    """The edges of an `edge_index`, from the cache where this tensor, or one of equal entries, was given.
+    """The edges of an `edge_index`, from the cache where one of equal entries was given before.
 
-    A change in place is noticed. `loops` adds i -> i for i < loops, in place of the self loops there are.
+    Entries are compared at every call, so that a change is noticed however it was made. `loops` adds i -> i
+    for i < loops, in place of the self loops there are.
 
     >>> edge_index = torch.tensor([[0, 1], [1, 0]])
-    >>> edges_of(edge_index, 2, 2) is edges_of(edge_index, 2, 2) is edges_of(edge_index.clone(), 2, 2)
+    >>> before = edges_of(edge_index, 2, 2)
+    >>> edges_of(edge_index, 2, 2) is before is edges_of(edge_index.clone(), 2, 2)
     True
+    >>> edge_index.data[0, 0] = 1
+    >>> edges_of(edge_index, 2, 2).edge_index.tolist(), before.edge_index.tolist()
+    ([[1, 1], [1, 0]], [[0, 1], [1, 0]])
     >>> edges_of(torch.tensor([[0], [7]]), 2, 2)
     Traceback (most recent call last):
     ...
     erlangen.errors.SizeError: edge_index names target 7, but there are 2 targets
     """
-    _check(edge_index, sources, targets)
-    key = (id(edge_index), sources, targets, loops)
+    _check(edge_index)
+    key = (sources, targets, loops)
     with _lock:
-        found = _cache.get(key)
-        if found is not None and found[1] is not None and found[1] == _version(found[0]):
-            _cache.move_to_end(key)
-            return found[2]
-        for old, (tensor, version, edges) in list(_cache.items()):
-            if version != _version(tensor):
-                del _cache[old]
-            elif old[1:] == key[1:] and _same(tensor, edge_index):
-                _cache.move_to_end(old)
-                return edges
-    _check_range(edge_index[0], sources, "source")
-    _check_range(edge_index[1], targets, "target")
-    # A tensor without a version could change unnoticed: its entries are compared, with a copy.
-    version = _version(edge_index)
-    kept = edge_index if version is not None else edge_index.clone()
-    edges = Edges(edge_index, sources, targets, loops)
-    with _lock:
-        _cache[key] = (kept, version, edges)  # the tensor is kept, so that its id remains its own
-        while len(_cache) > CACHE_SIZE:
-            _cache.popitem(last=False)
+        known = list(_cache)
+    for entry in reversed(known):
+        if entry[0] == key and _same(entry[1], edge_index):
+            _remember(entry)
+            return entry[2]
+    # A copy is worked on: the caller's memory may be written to by another thread meanwhile.
+    given = edge_index.detach().clone()
+    _check_range(given[0], sources, "source")
+    _check_range(given[1], targets, "target")
+    edges = Edges(given, sources, targets, loops)
+    _remember((key, given, edges))
     return edges
 
 
-def _version(tensor: Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+def _remember(entry: tuple[tuple[int, int, int], Tensor, Edges]) -> None:
+    """Put an entry last, where the most recently used one stands."""
+    with _lock:
+        others = [old for old in _cache if old is not entry]
+        _cache[:] = [*others[1 - CACHE_SIZE :], entry]
+
+
+@final
+class PreparedEdges:
+    """The edges of a graph that does not change, for `RelationConv` in place of `edge_index`.
+
+    The entries of the tensor are copied and are not looked at again, so that a call does not compare them:
+    what becomes of the tensor later is of no concern here. Made by `prepare`.
+    """
+
+    def __init__(self, edge_index: Tensor, sources: int, targets: int) -> None:
+        _check(edge_index)
+        self._edge_index = edge_index.detach().clone()
+        _check_range(self._edge_index[0], sources, "source")
+        _check_range(self._edge_index[1], targets, "target")
+        self.sources, self.targets = sources, targets
+        self._edges: dict[int, Edges] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"PreparedEdges({self._edge_index.shape[1]} edges, {self.sources} sources, "
+            f"{self.targets} targets)"
+        )
+
+    @property
+    def edge_index(self) -> Tensor:
+        """A copy of the edges, (2, edges)."""
+        return self._edge_index.clone()
+
+    def edges(self, sources: int, targets: int, loops: int = 0) -> Edges:
+        """The edges between so many sources and targets, which must be those it was prepared for."""
+        if (sources, targets) != (self.sources, self.targets):
+            raise SizeError(f"{self} was given features of {sources} sources and {targets} targets")
+        if loops not in self._edges:
+            self._edges[loops] = Edges(self._edge_index, sources, targets, loops)
+        return self._edges[loops]
+
+
+def prepare(edge_index: Tensor, sources: int, targets: int | None = None) -> PreparedEdges:
+    """The edges of a graph that stays as it is, worked out and checked once, to give for `edge_index`.
+
+    `targets` is `sources` if not given.
+
+    >>> from erlangen.integrations.pyg import RelationConv, prepare
+    >>> edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    >>> graph, conv, x = prepare(edge_index, 3), RelationConv(4, 2), torch.randn(3, 4)
+    >>> graph, torch.equal(conv(x, graph), conv(x, edge_index))
+    (PreparedEdges(3 edges, 3 sources, 3 targets), True)
+    """
+    return PreparedEdges(edge_index, sources, sources if targets is None else targets)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.device == b.device and a.dtype == b.dtype and torch.equal(a, b)
 
 
-def _check(edge_index: Any, sources: int, targets: int) -> None:
+def _check(edge_index: Any) -> None:
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         kind = edge_index.layout if isinstance(edge_index, Tensor) else type(edge_index).__name__
         raise ParameterError(
-            f"edge_index must be a dense tensor (2, edges), got {kind}; sparse matrices are not read"
+            f"edge_index must be a dense tensor (2, edges), got {kind}; sparse matrices are not read here"
         )
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in _INTEGERS:
         raise ParameterError(
             f"edge_index must be integers of shape (2, edges), got {edge_index.dtype} "
             f"of shape {tuple(edge_index.shape)}"

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from erlangen.attention import attend
 from erlangen.attention.kernels import Additive
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.integrations.edge_index import Edges, edges_of
+from erlangen.integrations.edge_index import Edges, PreparedEdges, edges_of, prepare
+
+__all__ = ["PreparedEdges", "RelationConv", "prepare"]
 
 
 @final
@@ -135,7 +137,7 @@ class RelationConv(nn.Module):
     def forward(
         self,
         x: Tensor | tuple[Tensor, Tensor | None],
-        edge_index: Tensor,
+        edge_index: Tensor | PreparedEdges,
         edge_attr: Tensor | None = None,
         *,
         size: tuple[int, int] | None = None,
@@ -143,7 +145,8 @@ class RelationConv(nn.Module):
     ) -> Any:
         """`x` (n, in_channels), or the features of sources and of targets; gives (targets, width).
 
-        `edge_index` (2, edges) has sources above targets, `edge_attr` is (edges, edge_dim). With
+        `edge_index` (2, edges) has sources above targets, or is what `prepare` made of it; `edge_attr` is
+        (edges, edge_dim). With
         `return_attention_weights` also (edge_index, weights (edges, heads)), self loops included. `size` says
         how many sources and targets there are, needed where the targets have no features.
         """
@@ -160,12 +163,19 @@ class RelationConv(nn.Module):
         if self.kernel == "dot":
             if targets is None:
                 raise ShapeError("kernel='dot' needs features of the targets: x = (sources, targets)")
-            return self._dot(sources, targets, edges_of(edge_index, *count), edge_attr, weights)
+            return self._dot(sources, targets, count, edge_index, edge_attr, weights)
         return self._additive(sources, targets, count, edge_index, edge_attr, weights)
 
     def _dot(
-        self, sources: Tensor, targets: Tensor, edges: Edges, edge_attr: Tensor | None, weights: bool
+        self,
+        sources: Tensor,
+        targets: Tensor,
+        count: tuple[int, int],
+        edge_index: Tensor | PreparedEdges,
+        edge_attr: Tensor | None,
+        weights: bool,
     ) -> Any:
+        edges = _edges(edge_index, *count)
         if (self.lin_edge is None) != (edge_attr is None):
             raise ShapeError(
                 f"edge_dim={self.edge_dim}, and edge_attr was {'not ' * (edge_attr is None)}given"
@@ -193,14 +203,14 @@ class RelationConv(nn.Module):
         if lse is None:
             return h
         logits = (q[edges.target] * _at(k, edges.source, features)).sum(-1) * scale
-        return h, (edges.edge_index, (logits - lse[edges.target]).exp())
+        return h, (edges.edge_index.clone(), (logits - lse[edges.target]).exp())
 
     def _additive(
         self,
         sources: Tensor,
         targets: Tensor | None,
         count: tuple[int, int],
-        edge_index: Tensor,
+        edge_index: Tensor | PreparedEdges,
         edge_attr: Tensor | None,
         weights: bool,
     ) -> Any:
@@ -215,7 +225,7 @@ class RelationConv(nn.Module):
             )
         b = (v * self.att_src).sum(-1)
         a = b.new_zeros(count[1], self.heads) if own is None else (own * self.att_dst).sum(-1)
-        edges = edges_of(edge_index, *count, loops=min(count) if self.add_self_loops else 0)
+        edges = _edges(edge_index, *count, loops=min(count) if self.add_self_loops else 0)
         features = self._edge_logits(edge_index, edge_attr, min(count))
         simple = features is None and edges.simple
         logits = None
@@ -236,15 +246,16 @@ class RelationConv(nn.Module):
             h = h + self.bias
         if lse is None or logits is None:
             return h
-        return h, (edges.edge_index, (logits - lse[edges.target]).exp())
+        return h, (edges.edge_index.clone(), (logits - lse[edges.target]).exp())
 
-    def _edge_logits(self, edge_index: Tensor, edge_attr: Any, nodes: int) -> Tensor | None:
+    def _edge_logits(self, edge_index: Tensor | PreparedEdges, edge_attr: Any, nodes: int) -> Tensor | None:
         """What the features of the edges add to the logits, (edges, heads); None where there are none."""
         if edge_attr is None or self.lin_edge is None:
             return None
         from torch_geometric.utils import add_self_loops, remove_self_loops
 
         if self.add_self_loops:
+            edge_index = edge_index.edge_index if isinstance(edge_index, PreparedEdges) else edge_index
             kept: Any = remove_self_loops(edge_index, edge_attr)
             filled: Any = add_self_loops(*kept, fill_value=self.fill_value, num_nodes=nodes)
             edge_attr = filled[1]
@@ -271,6 +282,12 @@ class RelationConv(nn.Module):
 def _at(x: Tensor, sources: Tensor, features: Tensor | None, order: Any = slice(None)) -> Tensor:
     """Rows of x at the sources of edges, and the features of the edges in this order added to them."""
     return x[sources] if features is None else x[sources] + features[order]
+
+
+def _edges(edge_index: Tensor | PreparedEdges, sources: int, targets: int, loops: int = 0) -> Edges:
+    if isinstance(edge_index, PreparedEdges):
+        return edge_index.edges(sources, targets, loops)
+    return edges_of(edge_index, sources, targets, loops)
 
 
 def _layers() -> dict[str, Any]:
