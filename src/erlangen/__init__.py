@@ -58,7 +58,7 @@ from erlangen.relations import (
 if TYPE_CHECKING:
     from erlangen import attention, bias, equivariance, integrations, models, nn, testing, training
     from erlangen.attention import Plan, attend, attend_triples, kernels, pack, plan
-    from erlangen.audit import audit
+    from erlangen.audit import audit, compare
     from erlangen.bias import Bias, classify, hierarchy
     from erlangen.nn import Attention, GraphLayer, KVCache
     from erlangen.symmetry import Group, stack_symmetry, symmetry, translations
@@ -74,6 +74,7 @@ _LAZY = {
     "attend": "erlangen.attention",
     "attend_triples": "erlangen.attention",
     "classify": "erlangen.bias",
+    "compare": "erlangen.audit",
     "hierarchy": "erlangen.bias",
     "kernels": "erlangen.attention",
     "stack_symmetry": "erlangen.symmetry",
@@ -144,6 +145,7 @@ __all__ = [
     "audit",
     "bias",
     "classify",
+    "compare",
     "equivariance",
     "errors",
     "hierarchy",

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
 
 class _CallableModule(ModuleType):
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return getattr(self, self.__name__.rpartition(".")[2])(*arguments, **keywords)
+        return self._function(*arguments, **keywords)
+
+    @property
+    def _function(self) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])
+
+    @property
+    def __signature__(self) -> Signature:
+        """That of the function, for `help`, `inspect.signature` and editors."""
+        return signature(self._function)
 
 
 def make_callable(name: str) -> None:
@@ -20,5 +30,8 @@ def make_callable(name: str) -> None:
     >>> import erlangen as er
     >>> er.symmetry(er.Causal(), 5).order
     1
+    >>> from inspect import signature
+    >>> str(signature(er.symmetry)).startswith("(relation")
+    True
     """
     sys.modules[name].__class__ = _CallableModule

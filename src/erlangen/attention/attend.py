@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 from operator import index
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from erlangen.attention.biases import bias_of, support
 from erlangen.attention.binding import Bound, bind
 from erlangen.attention.compiling import constant, register
 from erlangen.attention.decoding import decode
+from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.attention.kernels.softmax import absorb
 from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
@@ -37,6 +38,7 @@ def attend(
     backend: str | None = None,
     return_weights: bool = False,
     return_lse: bool = False,
+    **foreign: Never,
 ) -> Any:
     """Attention in which query i reads exactly the keys N_i of the relation.
 
@@ -56,6 +58,8 @@ def attend(
     the weights and draws from torch's generator. `backend` forces one of `plan.BACKENDS` and never falls
     back; by default `plan` decides. Returns the output, or a tuple with the weights (..., heads, queries,
     keys) and the log-sum-exp (..., heads, queries; -inf on empty rows) where asked for, in this order.
+    An argument of another library (`attn_mask=`, `is_causal=`, `dropout_p=`, ...) is refused with the word
+    for it here.
 
     >>> import torch
     >>> from erlangen.relations import Causal
@@ -65,6 +69,8 @@ def attend(
              [0.5000],
              [1.0000]]])
     """
+    if foreign:
+        refuse("attend", foreign)
     relation = Full() if relation is None else relation
     if backend is None and kernel is None and not (dropout or return_weights or return_lse):
         step = decode(q, k, v, relation, scale)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from erlangen.attention.foreign import WORDS
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
 
@@ -21,9 +22,9 @@ def check(q: Tensor, k: Tensor, v: Tensor, relation: Any, *also: type) -> None:
     """Raise `ShapeError` unless the tensors fit one another and the relation is one, or one of the types
     `also`."""
     if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods, *also)):
-        raise ParameterError(
-            f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {type(relation).__name__}"
-        )
+        hint = f"; for a mask, {WORDS['mask']}" if isinstance(relation, Tensor) else ""
+        got = type(relation).__name__
+        raise ParameterError(f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {got}{hint}")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ShapeError(f"{name} must be a torch tensor, got {type(x).__name__}")

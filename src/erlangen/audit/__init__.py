@@ -1,6 +1,10 @@
 """Audit any PyTorch model: which relation does each attention call really compute?
 
-The package is callable: `erlangen.audit(model, inputs)` is `erlangen.audit.api.audit(model, inputs)`.
+The package is callable, as its function `audit` (below, or `help(erlangen.audit.audit)`):
+
+    erlangen.audit(model, inputs, expect=None, *, flow=True, variants=True, feedings=None,
+                   positions=None, budget=120.0, progress=None) -> Report
+
 torch is imported when it is first used.
 """
 
@@ -55,6 +59,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'erlangen.audit' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})  # `help` lists what it finds here, with signatures
 
 
 make_callable(__name__)

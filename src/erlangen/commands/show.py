@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +13,8 @@ from erlangen.errors import ParameterError
 from erlangen.relations import HyperRelation, Relation, WeightedRelation
 from erlangen.relations.parse import parse
 from erlangen.show.binding import Bound, bind_all
-from erlangen.show.matrix import charset, draw
-from erlangen.show.summary import facts, header
+from erlangen.show.summary import facts
+from erlangen.show.terminal import told_bound, told_weights
 
 HELP = """Draw the relation EXPRESSION: which keys (columns) each query (rows) reads.
 
@@ -35,8 +33,6 @@ Examples:
 """
 
 PICTURES = (".png", ".svg")
-HEADS = 4
-"""Most heads of a weighted relation drawn in the terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -83,7 +79,7 @@ def _show(expression: str, n: int | None, keys: int | None, out: Path | None, as
     if as_json:
         print_json(bound, family=not isinstance(relation, Relation))
     else:
-        print_text(bound, drawn=out is None)
+        typer.echo(told_bound(bound, drawn=out is None))
     if out is not None:
         from erlangen.show.figures import save
 
@@ -103,12 +99,7 @@ def show_weighted(
 
         typer.echo(json.dumps(weights.weight_facts(weighted, bound)))
     else:
-        typer.echo(weights.weight_header(weighted, bound))
-        width, characters = shutil.get_terminal_size().columns, charset(sys.stdout.encoding)
-        for head in range(0 if out is not None else min(bound.heads, HEADS)):
-            if bound.heads > 1:
-                typer.echo(f"head {head}")
-            typer.echo(weights.draw_weights(bound, head, width, characters))
+        typer.echo(told_weights(weighted, bound, drawn=out is None))
     if out is not None:
         from erlangen.show.weight_figures import save_weights
 
@@ -130,13 +121,3 @@ def print_json(bound: list[Bound], *, family: bool) -> None:
 
     told = [facts(relation, neighborhoods) for _, relation, neighborhoods in bound]
     typer.echo(json.dumps(told if family else told[0]))
-
-
-def print_text(bound: list[Bound], *, drawn: bool) -> None:
-    """The numbers of every member and, unless a picture was asked for, its matrix."""
-    width = shutil.get_terminal_size().columns
-    characters = charset(sys.stdout.encoding)
-    for place, relation, neighborhoods in bound:
-        typer.echo((f"{place}: " if place else "") + header(relation, neighborhoods))
-        if drawn:
-            typer.echo(draw(neighborhoods, width, characters))

@@ -6,7 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from erlangen.errors import ShapeError
-from erlangen.relations import Batch, Full, Global, Padding, PerHead, Relation
+from erlangen.relations import Batch, PerHead, Relation
+from erlangen.relations.partitions import keys_read
 
 
 def unpadded(
@@ -18,6 +19,7 @@ def unpadded(
     where the padding is on one side, else with `Global` of the real keys.
 
     >>> import torch
+    >>> from erlangen.relations import Full
     >>> tokens = torch.zeros(3, 4)
     >>> unpadded(Full(), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 1, 1]]), tokens)
     Batch([Padding(2), Full(), Global(keys=(0, 2, 3))])
@@ -31,16 +33,5 @@ def unpadded(
         return relation
     # Few of the rows of a batch differ: each is read, and met with the relation, once.
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    members = [relation & _reading(row) for row in distinct]
+    members = [relation & keys_read(row) for row in distinct]
     return Batch([members[index] for index in which.ravel().tolist()])
-
-
-def _reading(real: np.ndarray) -> Relation:
-    count = int(real.sum())
-    if count == real.size:
-        return Full()
-    if real[:count].all():
-        return Padding(count)
-    if real[real.size - count :].all():
-        return Padding(count, side="left")
-    return Global(keys=np.flatnonzero(real).tolist())

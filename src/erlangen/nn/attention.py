@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
+import torch
 from torch import Tensor, nn
 
 from erlangen.attention import attend
+from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.nn.cache import KVCache, step
 from erlangen.relations import (
     Batch,
     Bindable,
+    FromMask,
     Full,
     Neighborhoods,
     PerHead,
@@ -35,6 +38,8 @@ class Attention(nn.Module):
       adds its log-weights to the scores.
     - `num_kv_heads`: fewer key/value heads than heads (grouped queries).
     - `context=` at a call: keys and values come from there (cross-attention); `context_dim` is its width.
+    - `key_padding_mask=` at a call: booleans (batch, keys), True = padding, the meaning it has in torch.nn;
+      nobody reads these keys. (A tokenizer's `attention_mask` is the opposite: pass `attention_mask == 0`.)
     - `cache=` at a call: decoding; the new positions read the past from a `KVCache` and are added to it.
     - `kernel`: another function of query and key than the exponential of their product (`erlangen.kernels`);
       parameters it holds (a sink, a vector) become parameters `kernel_...` of the layer.
@@ -48,6 +53,10 @@ class Attention(nn.Module):
     >>> h, weights = layer(torch.randn(3, 5, 8), need_weights=True)
     >>> weights.shape, bool((weights.sum(-1) - 1).abs().max() < 1e-5)
     (torch.Size([3, 2, 5, 5]), True)
+    >>> _, weights = layer(torch.randn(1, 3, 8), key_padding_mask=torch.tensor([[True, False, False]]),
+    ...                    need_weights=True)
+    >>> (weights[0, 0] > 0).int().tolist()
+    [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
     """
 
     def __init__(
@@ -110,10 +119,14 @@ class Attention(nn.Module):
         context: Tensor | None = None,
         *,
         relation: Bindable | Neighborhoods | WeightedRelation | None = None,
+        key_padding_mask: Tensor | None = None,
         cache: KVCache | None = None,
         need_weights: bool = False,
+        **foreign: Never,
     ) -> Any:
         """`x` (n, d_model) or (batch, n, d_model) -> the same shape; weights are (batch, heads, n, keys)."""
+        if foreign:
+            refuse("Attention", foreign)
         source = x if context is None else context
         if x.dim() not in (2, 3) or source.dim() != x.dim() or x.shape[-1] != self.d_model:
             raise ShapeError(
@@ -129,9 +142,12 @@ class Attention(nn.Module):
         if cache is not None:
             start = cache.position
             wanted = step(wanted, start, start + x.shape[-2], cache.length)
+            wanted = _without(wanted, key_padding_mask, (*x.shape[:-2], start + x.shape[-2]))
             k, v = cache.append(k, v)
             if not need_weights:
                 wanted, k, v = _trim(wanted, k, v)
+        else:
+            wanted = _without(wanted, key_padding_mask, source.shape[:-1])
         out = attend(
             q,
             k,
@@ -148,6 +164,28 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)
+
+
+def _without(wanted: Any, padding: Any, shape: tuple[int, ...]) -> Any:
+    """The relation without the keys that are padding (True), of which there are ([batch,] keys)."""
+    if padding is None:
+        return wanted
+    if not isinstance(padding, Tensor) or padding.dtype != torch.bool or padding.shape != shape:
+        got = f"{padding.dtype} {tuple(padding.shape)}" if isinstance(padding, Tensor) else repr(padding)
+        raise ParameterError(
+            f"key_padding_mask takes booleans {tuple(shape)}, True = padding (as in torch.nn), got {got}; "
+            "of an attention_mask, 1 = real, pass attention_mask == 0"
+        )
+    if not padding.any():
+        return wanted
+    if isinstance(wanted, Neighborhoods):
+        wanted = FromMask._of(wanted)
+    if not isinstance(wanted, (Relation, PerHead, Batch, WeightedRelation)):
+        raise ParameterError(
+            f"key_padding_mask does not combine with {type(wanted).__name__}; give a relation that has the "
+            "padding taken out: relation & Batch.from_mask(~key_padding_mask)"
+        )
+    return wanted & Batch.from_mask(~padding.reshape(-1, shape[-1]))
 
 
 def _trim(rows: Any, k: Tensor, v: Tensor) -> tuple[Any, Tensor, Tensor]:

@@ -6,12 +6,18 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Self, final
 
-from erlangen.errors import ParameterError
+import numpy as np
+
+from erlangen.errors import ParameterError, SizeError
+from erlangen.relations.graphs import FromMask
+from erlangen.relations.lookup import to_numpy
+from erlangen.relations.partitions import keys_read
 from erlangen.relations.relation import Relation
+from erlangen.relations.shown import Shown
 from erlangen.relations.truth import Undecided
 
 
-class Family(Undecided):
+class Family(Shown, Undecided):
     """A tuple of relations with the operators of relations, member by member. Frozen and hashable."""
 
     __slots__ = ("members",)
@@ -105,6 +111,16 @@ class Family(Undecided):
         """
         return tuple(member.on(queries, keys) for member in self.members)
 
+    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
+        items = self.members if isinstance(self, Batch) else (self,)
+        heads = [item.members if isinstance(item, PerHead) else (item,) for item in items]
+        most = max(map(len, heads))
+        for item in heads:
+            if len(item) not in (1, most):
+                raise SizeError(f"{self} has items of {len(item)} and of {most} heads: they make no mask")
+        dense = [np.stack([head.on(queries, keys).dense() for head in item]) for item in heads]
+        return np.stack([np.broadcast_to(item, (most, *item.shape[1:])) for item in dense])
+
 
 @final
 class PerHead(Family):
@@ -116,6 +132,18 @@ class PerHead(Family):
     """
 
     __slots__ = ()
+
+    @classmethod
+    def from_mask(cls, mask: Any) -> PerHead:
+        """One relation per head from masks (heads, queries, keys), True or 1 = may read.
+
+        A single query stands for all of them, as in broadcasting.
+
+        >>> PerHead.from_mask([[[1, 0], [1, 1]], [[1, 1], [1, 1]]])
+        PerHead([FromMask([[1, 0], [1, 1]]), FromMask([[1, 1], [1, 1]])])
+        """
+        array = _booleans(mask, "PerHead.from_mask", "(heads, queries, keys)", (3,))
+        return cls(_read(head) for head in array)
 
 
 @final
@@ -133,8 +161,61 @@ class Batch(Family):
     __slots__ = ()
     _expects = "relations or PerHead families"
 
+    @classmethod
+    def from_mask(cls, mask: Any) -> Batch:
+        """One relation per item from a batch of masks, True or 1 = may be read, by their shape:
+
+        - (batch, keys): the `attention_mask` of a tokenizer, 1 = real. `Padding` where the padding is on one
+          side, else `Global` of the real keys. torch.nn's `key_padding_mask` is the opposite: pass `~mask`.
+        - (batch, queries, keys): a `FromMask` each.
+        - (batch, heads, queries, keys): a `PerHead` each, or a `FromMask` where there is one head only.
+
+        A single query stands for all of them, as in broadcasting. Numbers to be added to the scores are no
+        mask and are refused.
+
+        >>> Batch.from_mask([[1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1]])
+        Batch([Padding(2), Padding(3, side="left"), Full(), Global(keys=(0, 2, 3))])
+        >>> import numpy as np
+        >>> Batch.from_mask(np.tril(np.ones((1, 2, 2, 2), bool)))
+        Batch([PerHead([FromMask([[1, 0], [1, 1]]), FromMask([[1, 0], [1, 1]])])])
+        >>> Batch.from_mask([[0.0, -np.inf]])
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ParameterError: Batch.from_mask(mask) takes booleans or 0/1 integers, 1 = may be read,
+        got float64; for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0
+        """
+        shapes = "(batch, keys), (batch, queries, keys) or (batch, heads, queries, keys)"
+        array = _booleans(mask, "Batch.from_mask", shapes, (2, 3, 4))
+        if array.ndim == 2:
+            array = array[:, None]
+        if array.ndim == 3 or array.shape[1] == 1:
+            items = (item if array.ndim == 3 else item[0] for item in array)
+            return cls(_read(item) for item in items)
+        return cls(PerHead(_read(head) for head in item) for item in array)
+
     def _accepts(self, member: Any) -> bool:
         return isinstance(member, (Relation, PerHead))
+
+
+def _booleans(mask: Any, what: str, shapes: str, dimensions: tuple[int, ...]) -> np.ndarray:
+    """A mask as booleans, or an error that says what is read."""
+    array = to_numpy(mask)
+    if array.ndim not in dimensions or 0 in array.shape[:-2] or not array.shape[0]:
+        raise ParameterError(f"{what}(mask) takes {shapes}, got shape {array.shape}")
+    if array.dtype != bool and not np.issubdtype(array.dtype, np.integer):
+        raise ParameterError(
+            f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {array.dtype}; "
+            "for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0"
+        )
+    if array.dtype != bool and not ((array == 0) | (array == 1)).all():
+        odd = array[(array != 0) & (array != 1)][0]
+        raise ParameterError(f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {odd}")
+    return array.astype(bool)
+
+
+def _read(mask: np.ndarray) -> Relation:
+    """The relation of a mask (queries, keys); one row is what every query reads."""
+    return keys_read(mask[0]) if len(mask) == 1 else FromMask(mask)
 
 
 Bindable = Relation | PerHead | Batch

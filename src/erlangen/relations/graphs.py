@@ -137,6 +137,16 @@ class FromMask(Relation):
 
     def __init__(self, mask: Any) -> None:
         array = to_numpy(mask)
+        if array.ndim in (3, 4):
+            families = "Batch.from_mask(mask) for (batch, queries, keys)"
+            raise ParameterError(
+                f"FromMask(mask) takes one mask (queries, keys), got shape {array.shape}: write "
+                + (
+                    f"PerHead.from_mask(mask) for (heads, queries, keys), {families}"
+                    if array.ndim == 3
+                    else "Batch.from_mask(mask) for (batch, heads, queries, keys)"
+                )
+            )
         if array.dtype != bool and not (
             np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()
         ):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.lookup import like, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.orders import Full
 from erlangen.relations.relation import Relation, Site, need_keys
+
+if TYPE_CHECKING:
+    from erlangen.relations.families import Batch
 
 
 @final
@@ -72,6 +76,65 @@ class Documents(Relation):
         values = tuple(sizes.count(length, "Documents(lengths)") for length in lengths)
         object.__setattr__(self, "lengths", values)
         sizes.size(sum(values), "the sum of Documents(lengths)")
+
+    @classmethod
+    def from_ids(cls, ids: Any) -> Documents | Batch:
+        """The documents of a packed sequence from the number of the document at each position.
+
+        Positions of equal ids next to each other are a document, whatever the numbers are; an id that comes
+        back after another is refused. (batch, positions) gives a `Batch`, one packed sequence per item.
+        Padding is a document of its own here; where nobody is to read it, combine with `Batch.from_mask`.
+
+        >>> Documents.from_ids([7, 7, 7, 2, 2])
+        Documents(lengths=(3, 2))
+        >>> Documents.from_ids([[0, 0, 1], [0, 1, 2]])
+        Batch([Documents(lengths=(2, 1)), Documents(lengths=(1, 1, 1))])
+        >>> Documents.from_ids([0, 1, 0])
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ParameterError: Documents.from_ids(ids): id 0 comes back at position 2 after another
+        document; documents lie in one piece. For every pair of equal ids write FromMask(ids[:, None] == ids)
+        """
+        array = _integers(ids, "Documents.from_ids(ids)", "(positions,) or (batch, positions)", (1, 2))
+        if array.ndim == 2:
+            from erlangen.relations.families import Batch  # families build on relations
+
+            return Batch(cls._of_ids(row) for row in array)
+        return cls._of_ids(array)
+
+    @classmethod
+    def _of_ids(cls, ids: np.ndarray) -> Documents:
+        starts = np.flatnonzero(np.concatenate([np.ones(min(ids.size, 1), bool), ids[1:] != ids[:-1]]))
+        first = np.unique(ids[starts], return_index=True)[1]
+        if first.size < starts.size:
+            back = starts[np.setdiff1d(np.arange(starts.size), first)[0]]
+            raise ParameterError(
+                f"Documents.from_ids(ids): id {ids[back]} comes back at position {back} after another "
+                "document; documents lie in one piece. For every pair of equal ids write "
+                "FromMask(ids[:, None] == ids)"
+            )
+        return cls(np.diff(np.append(starts, ids.size)).tolist())
+
+    @classmethod
+    def from_cu_seqlens(cls, cu_seqlens: Any) -> Documents:
+        """The documents between cumulative lengths 0, l_1, l_1 + l_2, ... (FlashAttention's `cu_seqlens`).
+
+        >>> Documents.from_cu_seqlens([0, 3, 5])
+        Documents(lengths=(3, 2))
+        >>> Documents.from_cu_seqlens([3, 2])
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ParameterError: Documents.from_cu_seqlens(cu_seqlens) takes cumulative lengths that
+        start with 0 and never decrease, got [3, 2]; for the lengths themselves write Documents(lengths)
+        """
+        what = "Documents.from_cu_seqlens(cu_seqlens)"
+        ends = _integers(cu_seqlens, what, "(documents + 1,)", (1,))
+        if not ends.size or ends[0] != 0 or (np.diff(ends.astype(np.int64)) < 0).any():
+            raise ParameterError(
+                f"{what} takes cumulative lengths that start with 0 and never decrease, got "
+                f"{ends[:8].tolist()}; for the lengths themselves write Documents(lengths)"
+            )
+        return cls(np.diff(ends.astype(np.int64)).tolist())
 
     def __repr__(self) -> str:
         if len(self.lengths) > 64:
@@ -238,6 +301,31 @@ class Global(Relation):
         for position in positions:
             found = found | (index == position)
         return found
+
+
+def keys_read(real: np.ndarray) -> Relation:
+    """Every query reads the keys that are real (True): `Padding` where the others are on one side.
+
+    >>> keys_read(np.array([True, True, False])), keys_read(np.array([True, False, True]))
+    (Padding(2), Global(keys=(0, 2)))
+    """
+    count = int(real.sum())
+    if count == real.size:
+        return Full()
+    if real[:count].all():
+        return Padding(count)
+    if real[real.size - count :].all():
+        return Padding(count, side="left")
+    return Global(keys=np.flatnonzero(real).tolist())
+
+
+def _integers(values: Any, what: str, shapes: str, dimensions: tuple[int, ...]) -> np.ndarray:
+    array = to_numpy(values)
+    if array.ndim not in dimensions or 0 in array.shape[:-1]:
+        raise ParameterError(f"{what} takes integers of shape {shapes}, got shape {array.shape}")
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ParameterError(f"{what} takes integers, got {array.dtype}")
+    return array
 
 
 def _positions(values: Iterable[int], what: str) -> range | tuple[int, ...]:

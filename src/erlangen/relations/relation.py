@@ -12,6 +12,7 @@ from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.shown import Shown
 from erlangen.relations.truth import Undecided
 
 
@@ -29,7 +30,7 @@ class Site:
         return Site(np.arange(self.keys, dtype=np.int64), self.keys)
 
 
-class Relation(Undecided, ABC):
+class Relation(Shown, Undecided, ABC):
     """Which keys a query may read: (i, j) in R means that query i reads key j.
 
     A relation is a value: frozen, hashable, and `eval(repr(r)) == r`. Relations combine by

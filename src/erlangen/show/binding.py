@@ -49,7 +49,7 @@ def sizes_for(
     >>> sizes_for(Causal(), None, None)
     Traceback (most recent call last):
     ...
-    erlangen.errors.SizeError: Causal() has no size of its own: say how many positions, --n N
+    erlangen.errors.SizeError: Causal() has no size of its own: say how many positions, --n N or show(n)
     """
     if queries is not None:
         return queries, keys
@@ -57,7 +57,7 @@ def sizes_for(
     if len(own) > 1:
         raise SizeError(f"{relation} has members of different sizes: {', '.join(map(str, sorted(own)))}")
     if not own:
-        raise SizeError(f"{relation} has no size of its own: say how many positions, --n N")
+        raise SizeError(f"{relation} has no size of its own: say how many positions, --n N or show(n)")
     own_queries, own_keys = own.pop()
     return own_queries, own_keys if keys is None else keys
 

@@ -28,7 +28,7 @@ def bind_weighted(weighted: WeightedRelation, queries: int | None, keys: int | N
         raise ParameterError(f"{weighted} holds several relations: draw each with the weights of its own")
     if queries is None:
         if weighted.own_sizes is None:
-            raise SizeError(f"{weighted} has no size of its own: say how many positions, --n N")
+            raise SizeError(f"{weighted} has no size of its own: say how many positions, --n N or show(n)")
         queries, keys = weighted.own_sizes[0], weighted.own_sizes[1] if keys is None else keys
     relation: Any = weighted.support
     bound = bind(relation, queries, keys)

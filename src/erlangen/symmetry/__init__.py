@@ -1,4 +1,9 @@
-"""The symmetry group of a relation, exactly: what a layer with this relation is equivariant to."""
+"""The symmetry group of a relation, exactly: what a layer with this relation is equivariant to.
+
+The package is callable, as its function `symmetry` (below, or `help(erlangen.symmetry.symmetry)`):
+
+    erlangen.symmetry(relation, n=None, *, keys=None, joint=True, budget=10.0) -> Group
+"""
 
 from erlangen.callable_module import make_callable
 from erlangen.symmetry.group import Group

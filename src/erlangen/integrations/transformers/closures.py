@@ -27,12 +27,12 @@ from erlangen.relations import (
     FromMask,
     Full,
     Global,
-    Padding,
     PerHead,
     Relation,
     Window,
 )
 from erlangen.relations.lookup import to_numpy
+from erlangen.relations.partitions import keys_read
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 FULL = Full()
@@ -143,12 +143,13 @@ def padding(mask: Tensor | None, place: Place) -> Bindable:
     if real.shape[1] < place.keys:
         # Positions of a static cache that were never filled.
         real = np.pad(real, ((0, 0), (0, place.keys - real.shape[1])))
-    return per_item(_columns(row) for row in real)
+    return per_item(keys_read(row) for row in real)
 
 
 def meet(first: Bindable, second: Bindable) -> Bindable:
     """`first & second`, whichever of them is a family.
 
+    >>> from erlangen.relations import Padding
     >>> meet(Causal(), Batch([Padding(1), Full()]))
     Batch([Padding(1) & Causal(), Causal()])
     """
@@ -237,18 +238,6 @@ def _any_of(place: Place, mask_functions: tuple[MaskFunction, ...]) -> Reading:
         return second | first if isinstance(second, Batch) else first | second
 
     return Reading(reduce(join, (read(function, place).whole for function in mask_functions)))
-
-
-def _columns(real: np.ndarray) -> Relation:
-    """Every query reads the positions that are real."""
-    positions = np.flatnonzero(real)
-    if positions.size == real.size:
-        return Full()
-    if positions.size == 0 or positions[-1] == positions.size - 1:
-        return Padding(positions.size)
-    if positions[0] == real.size - positions.size:
-        return Padding(positions.size, side="left")
-    return Global(keys=positions)
 
 
 def _runs(groups: Tensor, place: Place) -> list[list[int]] | None:

@@ -14,12 +14,13 @@ from erlangen.relations.families import Batch, Bindable, PerHead
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation
+from erlangen.relations.shown import Shown
 from erlangen.relations.truth import Undecided
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.bound import WeightedNeighborhoods
 
 
-class WeightedRelation(Undecided, ABC):
+class WeightedRelation(Shown, Undecided, ABC):
     """A relation with weights: query i reads key j in N_i with alpha_ij ~ W_ij e^{s_ij}, W_ij > 0.
 
     The log-weights b = log W are a bias added to the scores. **Scaling a row is a gauge**: W and diag(c) W
@@ -165,6 +166,9 @@ class WeightedRelation(Undecided, ABC):
         if self.support != self._default():
             listed.append(f"relation={self.support!r}")
         return f"{type(self).__name__}({', '.join(listed)})"
+
+    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
+        return self.support._dense(queries, keys)
 
     @classmethod
     def _default(cls) -> Relation | None:

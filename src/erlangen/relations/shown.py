@@ -1,0 +1,56 @@
+"""What every relation, family and weighted relation can do for a reader: print itself, and be a mask."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Shown:
+    """`show(n)` and `mask(n)`, at a size."""
+
+    __slots__ = ()
+
+    def show(self, queries: int | None = None, keys: int | None = None) -> None:
+        """Print the matrix at a size, as `erlangen show` does; relations with a size of their own need none.
+
+        In a terminal that has them the marks are squares and dots.
+
+        >>> from erlangen.relations import Causal, Window
+        >>> (Causal() & Window(lookback=1)).show(4)
+        Window(lookback=1) on 4 queries x 4 keys
+        edges 7 of 16, density 0.4375, empty rows none
+             key j (read)
+             0 1 2 3
+          0  # . . .
+          1  # # . .
+          2  . # # .
+          3  . . # #
+        """
+        # Drawing builds on relations, not the other way round; it is looked up when somebody asks for it.
+        print(import_module("erlangen.show.terminal").told(self, queries, keys))
+
+    def mask(self, queries: int, keys: int | None = None) -> Tensor:
+        """The dense torch mask, True = may read: (queries, keys), with (batch, heads) in front for families.
+
+        For NumPy write `relation.on(n).dense()`. Of a weighted relation it is the mask of its support.
+
+        >>> from erlangen.relations import Causal, PerHead, Full
+        >>> Causal().mask(2)
+        tensor([[ True, False],
+                [ True,  True]])
+        >>> PerHead([Causal(), Full()]).mask(1, 3).shape
+        torch.Size([1, 2, 1, 3])
+        """
+        import torch  # relations do without, until a tensor is asked for
+
+        return torch.from_numpy(self._dense(queries, keys).copy())
+
+    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
+        relation: Any = self
+        return relation.on(queries, keys).dense()
