@@ -113,7 +113,9 @@ class Family(Shown, Undecided):
 
     def _dense(self, queries: int, keys: int | None) -> np.ndarray:
         items = self.members if isinstance(self, Batch) else (self,)
-        heads = [item.members if isinstance(item, PerHead) else (item,) for item in items]
+        heads: list[tuple[Any, ...]] = [
+            item.members if isinstance(item, PerHead) else (item,) for item in items
+        ]
         most = max(map(len, heads))
         for item in heads:
             if len(item) not in (1, most):

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from erlangen.errors import DataError
+import sys
+from typing import Any
+
+from erlangen.errors import DataError, ParameterError
 
 NAME = "erlangen"
+
+
+def check_registry(config: Any) -> None:
+    """Raise where the models of a configuration compute attention themselves, past the registry.
+
+    They take any `attn_implementation` and go on as before, so that nothing would tell that erlangen is not
+    used. Known by their module: it has attention classes of its own and does not know the registry.
+
+    >>> import transformers
+    >>> from transformers.models.bloom import modeling_bloom
+    >>> check_registry(transformers.BloomConfig())
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: models of type 'bloom' compute attention themselves, not through the
+    attention registry of transformers: attn_implementation="erlangen" would change nothing; use "eager"
+    """
+    module = sys.modules.get(type(config).__module__.replace(".configuration_", ".modeling_"))
+    if module is None or hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
+        return
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    if any(name.endswith("Attention") for name in own):
+        raise ParameterError(
+            f"models of type {config.model_type!r} compute attention themselves, not through the attention "
+            'registry of transformers: attn_implementation="erlangen" would change nothing; use "eager"'
+        )
 
 
 def register() -> None:

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 
 from erlangen.integrations.masks import mask
 from erlangen.integrations.transformers.closures import Place, Reading, bounded, meet, padding, read
+from erlangen.integrations.transformers.registry import check_registry
 
 
 class RelationMask(Tensor):
@@ -89,6 +90,7 @@ def relation_mask(
     use_vmap: bool = False,
     dtype: torch.dtype = torch.float32,
     device: Any = "cpu",
+    config: Any = None,
     **_: Any,
 ) -> RelationMask:
     """The mask function of "erlangen" for transformers: structure instead of queries x keys booleans.
@@ -101,6 +103,8 @@ def relation_mask(
     >>> relation_mask(1, 2, 6, q_offset=2, attention_mask=real)
     RelationMask(Causal(), Padding(3, side="left"), shape=(1, 1, 2, 6))
     """
+    if config is not None:
+        check_registry(config)
     if mask_function is None:
         from transformers.masking_utils import causal_mask_function as mask_function
     place = Place(batch_size, q_length, kv_length, int(q_offset), kv_offset, device, use_vmap)

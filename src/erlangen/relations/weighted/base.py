@@ -168,7 +168,8 @@ class WeightedRelation(Shown, Undecided, ABC):
         return f"{type(self).__name__}({', '.join(listed)})"
 
     def _dense(self, queries: int, keys: int | None) -> np.ndarray:
-        return self.support._dense(queries, keys)
+        support: Any = self.support
+        return support._dense(queries, keys)
 
     @classmethod
     def _default(cls) -> Relation | None:
