@@ -181,6 +181,36 @@ def test_like_takes_the_place_of_a_layer(kernel):
     assert_same(theirs, deepcopy(ours), torch.randn(N, 5, dtype=torch.double), random_edges())
 
 
+@pytest.mark.parametrize(
+    ("kernel", "options"), [*OPTIONS, ("dot", {"edge_dim": 3}), ("additive", {"edge_dim": 3})]
+)
+def test_reset_draws_what_pyg_draws(kernel, options):
+    theirs, ours = pair(kernel, 5, 4, **options)
+    for layer in (theirs, ours):
+        torch.manual_seed(7)
+        layer.reset_parameters()
+    state = theirs.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in ours.state_dict().items())
+
+
+def test_arguments_by_position_are_those_of_pyg():
+    assert (
+        RelationConv(5, 4, 2, True, True, 0.25).dropout == TransformerConv(5, 4, 2, True, True, 0.25).dropout
+    )
+    conv = RelationConv(5, 4, 2, True, 0.7, 0.25, False, kernel="additive")
+    assert (conv.negative_slope, conv.dropout, conv.add_self_loops) == (0.7, 0.25, False)
+    with pytest.raises(ParameterError, match="each once"):
+        RelationConv(5, 4, 2, True, True, beta=False)
+    with pytest.raises(ParameterError, match="after concat"):
+        RelationConv(5, 4, 2, True, *range(9))
+
+
+def test_edge_features_without_edge_dim_are_left_aside_by_gat():
+    theirs, ours = pair("additive", 5, 4, heads=2)
+    x, edges = torch.randn(N, 5, dtype=torch.double), random_edges()
+    assert_same(theirs, ours, x, edges, edge_attr=torch.randn(40, 3, dtype=torch.double))
+
+
 def test_like_refuses_what_it_cannot_be():
     with pytest.raises(ParameterError, match="TransformerConv or a GATConv, got GATv2Conv"):
         RelationConv.like(GATv2Conv(4, 4))

@@ -70,7 +70,7 @@ class RelationConv(nn.Module):
         out_channels: int,
         heads: int = 1,
         concat: bool = True,
-        *,
+        *more: Any,
         kernel: str = "dot",
         **options: Any,
     ) -> None:
@@ -79,6 +79,12 @@ class RelationConv(nn.Module):
         if kernel not in layers:
             raise ParameterError(f"kernel must be 'dot' or 'additive', got {kernel!r}")
         named = [name for name in signature(layers[kernel]).parameters if name != "kwargs"][4:]
+        if len(more) > len(named) or set(options) & set(named[: len(more)]):
+            raise ParameterError(
+                f"RelationConv(kernel={kernel!r}) takes, after concat, {', '.join(named)}, each once; got "
+                f"{more} and {', '.join(options) or 'no names'}"
+            )
+        options |= dict(zip(named, more, strict=False))
         for option in options:
             if option not in named:
                 raise ParameterError(
@@ -127,9 +133,22 @@ class RelationConv(nn.Module):
             if name != "aggr_module":  # sums; it has no parameters
                 self.register_module(name, module)
         if kernel == "additive":
-            for name in {"lin", "lin_src", "lin_dst"} - conv._modules.keys():
+            for name in {"lin", "lin_src", "lin_dst", "lin_edge"} - conv._modules.keys():
                 setattr(self, name, None)
         self.train(conv.training)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, as the PyG layer does: the same values from the same seed."""
+        from torch_geometric.nn.inits import glorot, zeros
+
+        dot = ("lin_key", "lin_query", "lin_value", "lin_edge", "lin_skip", "lin_beta")
+        for name in dot if self.kernel == "dot" else ("lin", "lin_src", "lin_dst", "lin_edge", "res"):
+            if getattr(self, name) is not None:
+                getattr(self, name).reset_parameters()
+        if self.kernel == "additive":
+            for vector in (self.att_src, self.att_dst, self.att_edge):
+                glorot(vector)
+            zeros(self.bias)
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}, kernel={self.kernel!r}"
