@@ -211,6 +211,22 @@ def test_edge_features_without_edge_dim_are_left_aside_by_gat():
     assert_same(theirs, ours, x, edges, edge_attr=torch.randn(40, 3, dtype=torch.double))
 
 
+@pytest.mark.parametrize("kernel", LAYERS)
+@pytest.mark.parametrize("edge_dim", [None, 3])
+def test_autocast_gives_the_type_and_the_numbers_of_pyg(kernel, edge_dim):
+    theirs, ours = (layer.float() for layer in pair(kernel, 5, 4, heads=2, edge_dim=edge_dim))
+    given = {} if edge_dim is None else {"edge_attr": torch.randn(40, 3)}
+    x, edges = torch.randn(N, 5), random_edges()
+    exact = theirs(x, edges, **given)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, out = theirs(x, edges, **given), ours(x, edges, **given)
+    assert out.dtype == expected.dtype
+    # No further from float32 than PyG is, up to the rounding of bfloat16.
+    scale = exact.abs().max()
+    assert (out - exact).abs().max() < (expected - exact).abs().max() + 0.02 * scale
+    out.float().sum().backward()
+
+
 def test_like_refuses_what_it_cannot_be():
     with pytest.raises(ParameterError, match="TransformerConv or a GATConv, got GATv2Conv"):
         RelationConv.like(GATv2Conv(4, 4))

@@ -285,7 +285,9 @@ class RelationConv(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, relation: Any, lse: bool, **scores: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of (n, heads, dim) tensors, and the log-sum-exp (n, heads) where asked for."""
-        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        # Under autocast the values may be of a smaller type than the logits: the larger one, as in PyG.
+        dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+        q, k, v = (x.to(dtype).transpose(0, 1) for x in (q, k, v))
         dropout = self.dropout if self.training else 0.0
         out = attend(q, k, v, relation, dropout=dropout, return_lse=lse, **scores)
         h, total = out if lse else (out, None)
