@@ -252,3 +252,32 @@ def test_a_model_that_ends_the_process_ends_the_audit_in_words():
 
     with pytest.raises(DataError, match="ends the process"):
         audit(Ends(), torch.randn(2, 6, 4), er.Causal())
+
+
+class Branches(nn.Module):
+    """Two branches of hidden attention, pooled and added; the order must not matter."""
+
+    class Hidden(nn.Module):
+        def __init__(self, causal):
+            super().__init__()
+            self.qkv, self.causal = nn.Linear(16, 48), causal
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            e = torch.exp(q @ k.mT / 4)
+            e = e.tril() if self.causal else e
+            return x + (e / e.sum(-1, keepdim=True)) @ v
+
+    def __init__(self, *causal):
+        super().__init__()
+        torch.manual_seed(0)
+        self.branches = nn.ModuleList(map(Branches.Hidden, causal))
+
+    def forward(self, x):
+        return sum(branch(x).mean(1) for branch in self.branches)
+
+
+@pytest.mark.parametrize("causal", [(False, True), (True, False), (True, True)])
+def test_every_branch_before_a_pooled_output_counts(causal):
+    verdict = audit(Branches(*causal).eval(), torch.randn(2, 12, 16), er.Causal()).verdict
+    assert (verdict == "holds") == all(causal)

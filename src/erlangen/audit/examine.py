@@ -15,6 +15,7 @@ from torch import nn
 
 from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
+from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
 from erlangen.audit.expect import AtMost, Expectation, has_own_size, overall
 from erlangen.audit.feedings.feeding import Feeding
@@ -468,7 +469,31 @@ class Examiner:
                 + why,
             )
             return verdict
-        return judge_flow(inner, content, "inner", scene)
+        verdict = judge_flow(inner, content, "inner", scene)
+        if all(finding is None and reason is None for _, finding, reason in verdict.settled):
+            self._other_branches(verdict, flow, content, scene, inside)
+        return verdict
+
+    def _other_branches(
+        self, verdict: FlowVerdict, flow: Flow, content: Content, scene: Scene, inside: Inside
+    ) -> None:
+        """Open where rows of some module read too much, although the last rows before pooling do not."""
+        relation, real = overall(scene.expect), scene.real.get(content.name)
+        if relation is None or everything(relation) or (real is not None and not real.all()):
+            return
+        n = content.length
+        try:
+            bound = [single(relation, b) for b in range(len(flow.relations))]
+            allowed = [closure_of(one.on(n), one, n).dense() for one in bound]
+        except ErlangenError:
+            return  # the expectation cannot be held at this length, which is said elsewhere
+        module = inside.beyond(allowed)
+        if module is not None:
+            verdict.opened(
+                "extra edges, in other branches",
+                f"rows of {module} read more than expected, and whether {flow.output or 'the output'} takes "
+                "them could not be told: give a model that returns rows",
+            )
 
     def _positions(self, content: Content, runner: Runner, feeding: Feeding) -> list[int] | None:
         """Which positions to change: all, unless asked for fewer or the budget does not allow it."""

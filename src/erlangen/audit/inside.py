@@ -114,6 +114,19 @@ class Inside:
         )
         return flow, bool(same)
 
+    def beyond(self, allowed: list[np.ndarray]) -> str | None:
+        """The first module whose rows read a position that is not allowed of them; None if there is none.
+
+        `allowed` has a matrix for each item. The last tensor with rows is not all that a pooled output takes.
+        """
+        for event, flow in zip(self.trace.base, self.flows, strict=False):
+            if event.label == "leaves" and event.plain:
+                for item, moved in enumerate(flow):
+                    bound = allowed[min(item, len(allowed) - 1)][:, self._positions]
+                    if moved.shape == bound.shape and (moved & ~bound).any():
+                        return f"{event.module or 'the model'} ({event.kind})"
+        return None
+
     def has_rows(self) -> bool:
         """Whether a tensor with rows that depends on the content can be seen; not in a model that hides."""
         try:
