@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
 import erlangen as er
 from erlangen.audit import AtMost, audit
-from erlangen.errors import DataError
+from erlangen.cli import app
 from erlangen.testing import assert_relation
 
 
@@ -245,13 +246,18 @@ def test_names_that_contain_a_word_are_content(name):
     assert audit(Beside(False).eval(), given, AtMost(er.Causal())).verdict != "violated"
 
 
-def test_a_model_that_ends_the_process_ends_the_audit_in_words():
-    class Ends(nn.Module):
-        def forward(self, x):
-            raise SystemExit(0)
-
-    with pytest.raises(DataError, match="ends the process"):
-        audit(Ends(), torch.randn(2, 6, 4), er.Causal())
+def test_a_model_that_ends_the_process_has_no_verdict(tmp_path):
+    (tmp_path / "ends.py").write_text(
+        "import sys, torch\n"
+        "class Ends(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        sys.exit(0)\n"
+        "def build():\n"
+        "    return Ends(), torch.zeros(2, 6, 4)\n"
+    )
+    result = CliRunner().invoke(app, ["audit", f"{tmp_path}/ends.py:build", "--expect", "Causal()"])
+    assert result.exit_code == 2
+    assert "ends the process" in result.output
 
 
 class Branches(nn.Module):

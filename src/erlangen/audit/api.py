@@ -109,8 +109,6 @@ def audit(
             report = _audit(examiner, given, chosen)
         except ErlangenError:
             raise
-        except SystemExit as error:
-            raise DataError(f"{type(model).__name__} ends the process (SystemExit: {error})") from error
         except Exception as error:
             raise DataError(
                 f"{type(model).__name__} runs on these inputs, but the audit could not be finished: "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erlangen.commands.errors import reports_errors
+from erlangen.errors import DataError
 
 if TYPE_CHECKING:
     from erlangen.audit.report import Report
@@ -165,10 +166,13 @@ def _measured(target: str, n: int | None, relation: Any, options: dict[str, Any]
         # A model may print; standard output is the report's, which must stay readable by a machine.
         with redirect_stdout(sys.stderr):
             model, inputs = resolve(target, n)
-            return run(
-                model,
-                inputs,
-                relation,
-                **options,
-                progress=lambda step: progress.update(task, description=step),
-            )
+            try:
+                return run(
+                    model,
+                    inputs,
+                    relation,
+                    **options,
+                    progress=lambda step: progress.update(task, description=step),
+                )
+            except SystemExit as error:  # its exit code must not pass for a verdict
+                raise DataError(f"{type(model).__name__} ends the process (SystemExit: {error})") from error
