@@ -44,16 +44,10 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
         _judge_shifted(verdict, relation)
         return
     for b, seen in enumerate(flow.relations):
-        try:
-            one = single(relation, b).on(rows)
-            allowed = closure_of(one, single(relation, b), rows).dense()
-        except ErlangenError as error:
-            verdict.opened(
-                "extra and missing edges",
-                f"{in_words(relation, rows, rows)} cannot be held against {rows} rows: "
-                f"{without_masks(str(error))}",
-            )
+        bound = _allowed(verdict, relation, b, rows)
+        if bound is None:
             return
+        one, allowed = bound
         real_rows, real_keys = surely_real(verdict, b, rows, n)
         over = (seen.dense() & ~allowed[:, np.arange(n) * rows // n]) & real_rows[:, None]
         if over.any():
@@ -67,6 +61,24 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _allowed(
+    verdict: FlowVerdict, relation: Any, item: int, size: int
+) -> tuple[Neighborhoods, np.ndarray] | None:
+    """The relation at a size, and what all its steps reach; None, and open, where it does not fit."""
+    one = single(relation, item)
+    try:
+        bound = one.on(size)
+        return bound, closure_of(bound, one, size).dense()
+    except ErlangenError as error:
+        rows = verdict.flow.relations[0].queries
+        verdict.opened(
+            "extra and missing edges",
+            f"{in_words(relation, rows, rows)} cannot be held against {rows} rows: "
+            f"{without_masks(str(error))}",
+        )
+        return None
 
 
 SHIFTED = 4
@@ -88,17 +100,10 @@ def _judge_shifted(verdict: FlowVerdict, relation: Any) -> None:
     first = max(0, by)  # the place of position 0; row 0 stands at first - by
     size = max(n + first, rows + first - by)
     for b, seen in enumerate(flow.relations):
-        try:
-            one = single(relation, b).on(size)
-            allowed = closure_of(one, single(relation, b), size).dense()
-        except ErlangenError as error:
-            verdict.opened(
-                "extra and missing edges",
-                f"{in_words(relation, rows, rows)} cannot be held against {rows} rows: "
-                f"{without_masks(str(error))}",
-            )
+        bound = _allowed(verdict, relation, b, size)
+        if bound is None:
             return
-        allowed = allowed[first - by : first - by + rows, first : first + n]
+        allowed = bound[1][first - by : first - by + rows, first : first + n]
         real_rows, _ = surely_real(verdict, b, rows, n)
         over = seen.dense() & ~allowed & real_rows[:, None]
         if over.any():
