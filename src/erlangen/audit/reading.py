@@ -130,9 +130,15 @@ class Reading:
         def moved(one: Any) -> Any:
             return replace(one, tensor=leaves[one.name])
 
+        contents = [moved(one) for one in self.contents if one.name in leaves]
+        sizes = {one.name: one.length for one in contents}
+
+        def counted(mask: Mask) -> Mask:
+            return replace(moved(mask), lengths=sizes.get(mask.content, mask.lengths) if mask.lengths else 0)
+
         return Reading(
-            [moved(one) for one in self.contents if one.name in leaves],
-            [moved(one) for one in self.masks if one.name in leaves],
+            contents,
+            [counted(one) for one in self.masks if one.name in leaves],
             [moved(one) for one in self.labels if one.name in leaves],
             self.ignored,
             opened=self.opened,
@@ -239,6 +245,13 @@ def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading)
         found.ignored[name] = "a mask"
     else:
         found.masks.append(Mask(name, tensor, free[0].name, hides))
+
+
+def place_masks_again(inputs: Inputs, leaves: dict[str, torch.Tensor], found: Reading) -> None:
+    """Masks that fitted no input, where the axes of inputs turned out to be others than their usual ones."""
+    for name in [name for name, why in found.ignored.items() if why == "a mask"]:
+        del found.ignored[name]
+        _place_mask(inputs, name, leaves[name], found)
 
 
 def _place_coarse_mask(name: str, tensor: torch.Tensor, found: Reading) -> None:

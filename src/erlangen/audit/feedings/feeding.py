@@ -47,6 +47,8 @@ class Feeding:
     tolerant: bool = False
     """Whether unequal rows are only said: padding on the left moves absolute positions, which is no fault by
     itself."""
+    added: str = ""
+    """The mask that was not given and that the audit added."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,7 @@ def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs
     contents = {id(one.tensor): one for one in (*reading.contents, *reading.labels)}
     sizes = {one.length: lengths[one.name] for one in reading.sequences if one.name in lengths}
     masks = {id(one.tensor): one.content for one in reading.masks}
+    counted = {id(one.tensor) for one in reading.masks if one.lengths}
     main = next((lengths[one.name] for one in reading.sequences if one.name in lengths), None)
 
     def narrowed(tensor: torch.Tensor) -> torch.Tensor:
@@ -88,6 +91,8 @@ def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs
             return tensor.narrow(one.axis, span[0], span[1] - span[0]).contiguous()
         if id(tensor) in masks:
             span = lengths.get(masks[id(tensor)])
+            if span is not None and id(tensor) in counted:
+                return (tensor - span[0]).clamp(1, span[1] - span[0])
             return tensor if span is None else tensor[..., span[0] : span[1]].contiguous()
         if tensor.dim() and tensor.shape[-1] in sizes:
             start, stop = sizes[tensor.shape[-1]]
