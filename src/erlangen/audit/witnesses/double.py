@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
 
