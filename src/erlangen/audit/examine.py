@@ -26,6 +26,7 @@ from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.invariance import compare_without_padding
+from erlangen.audit.losses import labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import everything
@@ -241,6 +242,8 @@ class Examiner:
                 exact=feeding.exact,
                 own_padding=label.startswith("padded"),
                 labels=bool(feeding.reading.labels),
+                losses=lambda: losses_of(runner),
+                labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
                 readers=readers,

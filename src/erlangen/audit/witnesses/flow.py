@@ -266,12 +266,13 @@ def _batch_leaks(
             owner = _owner(place, found, content.batch)
             if leaks[k] is None and owner is not None:
                 moved = differs(place.rows(output), place.rows(base))[1]
-                if item != owner and float(moved.max()) > ULPS * torch.finfo(torch.float32).eps:
+                # A tuple of as many outputs as items may also hold items times rows, each.
+                leaks_too = _moved_views(place, output, base, item)
+                small = float(moved.max()) <= ULPS * torch.finfo(torch.float32).eps
+                if item != owner and not small and None not in leaks_too:
                     leaks[k] = item, owner, float(moved.max()) / _scale(place.rows(base))
             elif leaks[k] is None and place.batch_axis is not None:
-                # One axis of items times rows may hold either first: only what moves in both views is a leak.
-                views = [place] if place.folded is None else [place, replace(place, folded="items last")]
-                moves = [_moved_item(view.rows(output), view.rows(base), item) for view in views]
+                moves = _moved_views(place, output, base, item)
                 if None not in moves and of_pairs(runner, place, base):
                     # Entry (a, b) compares items a and b, as in CLIP: the column of an item is its own, too.
                     rows = place.rows(output).clone()
@@ -279,6 +280,15 @@ def _batch_leaks(
                     moves = [_moved_item(rows, place.rows(base), item)]
                 leaks[k] = None if None in moves else moves[0]
     return leaks
+
+
+def _moved_views(
+    place: Place, output: object, base: object, item: int
+) -> list[tuple[int, int, float] | None]:
+    """The first other item that moves: one axis of items times rows may hold either first, and only what
+    moves in both views is a leak."""
+    views = [place] if place.folded is None else [place, replace(place, folded="items last")]
+    return [_moved_item(view.rows(output), view.rows(base), item) for view in views]
 
 
 def _owner(place: Place, found: list[Place], batch: int) -> int | None:
