@@ -42,7 +42,9 @@ def losses_of(runner: Runner) -> set[str]:
         name
         for name, tensor in floating(output)
         if tensor.dim()
-        and any(one.shape == tensor.flatten().shape and torch.equal(one, tensor.flatten()) for one in watch.seen)
+        and any(
+            one.shape == tensor.flatten().shape and torch.equal(one, tensor.flatten()) for one in watch.seen
+        )
     }
 
 
