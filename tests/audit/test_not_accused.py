@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.audit.accusable import CASES, Case
+
+from audit.accusable import CASES, Case
+from erlangen.audit import audit
+from erlangen.audit.report import Report
+from erlangen.audit.targets import transformers_model
 
 FEEDINGS = ["shorter", "padded", "training"]
 ASKED = {"condition-of-12-rows-returns-own", "condition-of-12-rows-returns-before"}
