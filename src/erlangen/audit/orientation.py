@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.alignment import aligned, indices
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.reading import Mask, Reading, as_content, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
@@ -27,6 +28,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
+    found = indices(model, inputs, aligned(model, inputs, found, run), run)
     found = hiding(
         inputs,
         found,

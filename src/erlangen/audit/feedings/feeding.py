@@ -13,6 +13,9 @@ from erlangen.audit.inputs import Inputs
 from erlangen.audit.reading import Reading
 from erlangen.audit.witnesses.runs import EVAL, Mode
 
+FEW = 4
+"""So many positions are changed alone under feedings that differ from another one in one thing only."""
+
 
 @dataclass(frozen=True, eq=False)
 class Alike:
@@ -42,6 +45,8 @@ class Feeding:
     then."""
     thorough: bool = False
     """Whether every position is changed, as on the given inputs, and not a few spread ones."""
+    spread: int = 12
+    """How many positions are changed, spread evenly, where not every one is; all others in groups."""
     alike: tuple[Alike, ...] = ()
     """Other inputs whose rows must be equal up to rounding."""
     tolerant: bool = False
@@ -75,6 +80,7 @@ def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs
     contents = {id(one.tensor): one for one in (*reading.contents, *reading.labels)}
     sizes = {one.length: lengths[one.name] for one in reading.sequences if one.name in lengths}
     masks = {id(one.tensor): one.content for one in reading.masks}
+    counted = {id(one.tensor) for one in reading.masks if one.lengths}
     main = next((lengths[one.name] for one in reading.sequences if one.name in lengths), None)
 
     def narrowed(tensor: torch.Tensor) -> torch.Tensor:
@@ -88,6 +94,8 @@ def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs
             return tensor.narrow(one.axis, span[0], span[1] - span[0]).contiguous()
         if id(tensor) in masks:
             span = lengths.get(masks[id(tensor)])
+            if span is not None and id(tensor) in counted:
+                return (tensor.clamp(max=span[1]) - span[0]).clamp(min=1)
             return tensor if span is None else tensor[..., span[0] : span[1]].contiguous()
         if tensor.dim() and tensor.shape[-1] in sizes:
             start, stop = sizes[tensor.shape[-1]]
