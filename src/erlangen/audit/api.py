@@ -15,7 +15,7 @@ from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
 from erlangen.audit.examine import OUT_OF_TIME, Examination, Examiner, inherit
 from erlangen.audit.expect import Expectation, check_expectation
-from erlangen.audit.feedings import FEEDINGS, Feeding, Given
+from erlangen.audit.feedings import FEEDINGS, SIDES, Feeding, Given
 from erlangen.audit.feedings.padded import unpadded
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Content, Inputs
@@ -45,6 +45,9 @@ LEAST_SHARE = 0.3
 """What is kept for later leaves this part of the time."""
 
 
+_MAKERS = {**FEEDINGS, **SIDES}
+
+
 def audit(
     model: nn.Module,
     inputs: Any,
@@ -67,7 +70,7 @@ def audit(
     - `flow`: also measure the model as a black box, one run for each position of each input.
     - `variants`: also feed the model in other ways; `feedings` names them ("shorter", "padded", "training",
       "other content", "alone", "with gradients", "autocast", "other sizes", "zeros filled", "longer"), all by
-      default.
+      default; "padded right" and "padded left" are the halves of "padded".
     - `positions`: the positions to change, all by default as far as the budget goes.
     - `budget`: about how many seconds the audit may take. What did not fit is said, never passed over.
 
@@ -139,9 +142,11 @@ def _chosen(feedings: Sequence[str] | None, variants: bool) -> list[str]:
     if isinstance(feedings, str):
         raise ParameterError(f"feedings= takes a list of names, got the string {feedings!r}")
     for name in feedings:
-        if name not in FEEDINGS:
-            raise ParameterError(f"feedings= knows {', '.join(map(repr, FEEDINGS))}; got {name!r}")
-    return [name for name in FEEDINGS if name in feedings]
+        if name not in _MAKERS:
+            raise ParameterError(f"feedings= knows {', '.join(map(repr, _MAKERS))}; got {name!r}")
+    both = "padded" in feedings or set(SIDES) <= set(feedings)
+    wanted = {*feedings, "padded"} - set(SIDES) if both else set(feedings)
+    return [name for name in _MAKERS if name in wanted]
 
 
 def _own_labels(inputs: Inputs) -> Inputs:
@@ -194,9 +199,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     for name in chosen:
         try:
             if small is None or name == "longer":
-                others += FEEDINGS[name](maker)
+                others += _MAKERS[name](maker)
             else:
-                others += [small.named(one) for one in FEEDINGS[name](small.given)]
+                others += [small.named(one) for one in _MAKERS[name](small.given)]
         except Exception as error:  # a feeding that cannot be made is not tried, and said
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             warnings.append(f"{name}: not tried: {reason}")
@@ -220,6 +225,8 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
         trials.append(trial)
         data_dependent |= trial.varying
+        if other.added:
+            ledger.name_added(other.label, other.added)
 
     examiner.beside(result)
     for name in [name for name, open_ in examiner.ambiguous.items() if open_]:
@@ -568,6 +575,7 @@ def _tried(
         else None,
         "sampled": {label: list(pair) for label, pair in sampled.items()},
         "beside attention": result.beside,
+        "added": list(dict.fromkeys(feeding.added for feeding, _ in done if feeding.added)),
         "groups": {trial.label: trial.groups for _, trial in done if trial.groups},
     }
 
@@ -578,7 +586,15 @@ def _not_tried(
     """Feedings that were not tried, each with its reason."""
     found = {trial.label: trial.skipped for trial in trials if trial.skipped is not None}
     made = {other.label.partition(" (")[0].replace(" left", "") for other in others}
+    halves = [name for name in SIDES if name in chosen]
+    for name in SIDES if halves else ():
+        if name not in chosen:
+            found[name] = "not asked for"
+        elif "padded" not in made:
+            found[name] = "the model's inputs do not offer it"
     for name in FEEDINGS:
+        if name == "padded" and halves:
+            continue
         if name not in chosen:
             found[name] = "not asked for"
         elif name not in made and name != "longer":

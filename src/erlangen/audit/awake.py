@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -15,11 +16,39 @@ from erlangen.audit.witnesses.runs import Runner
 SMALL = 0.1
 """Activations are shrunk by this much where a saturated softmax may hide edges: scores shrink by its
 square."""
+SHRUNK = ((SMALL, 1.0), (SMALL**2, SMALL), (SMALL**2, SMALL**2))
+"""By how much inputs and embeddings are shrunk, and matrices: behind a norm small activations are large
+again, and only smaller matrices make smaller scores."""
 
 
 def awake(runner: Runner, content: Content, output: str, positions: list[int] | None) -> Flow | None:
-    """The flow of a copy whose all-zero parameters have other values; None if it has none, or cannot be
-    copied."""
+    """The flow of copies whose all-zero parameters have other values and whose scores are small; None if it
+    cannot be copied."""
+    found: Flow | None = None
+    for inputs, matrices in SHRUNK:
+        one = _awake(runner, content, output, positions, inputs, matrices)
+        if one is None:
+            continue
+        if found is None:
+            found = one
+            continue
+        # What is seen in any of them is read.
+        pairs = zip(found.relations, one.relations, strict=True)
+        union = tuple(a | b for a, b in pairs)
+        if union == found.relations:
+            break
+        found = replace(found, relations=union)
+    return found
+
+
+def _awake(
+    runner: Runner,
+    content: Content,
+    output: str,
+    positions: list[int] | None,
+    shrunk: float,
+    matrices: float,
+) -> Flow | None:
     found = None
     masks = {id(mask.tensor) for mask in runner.reading.masks}
     for dtype in (torch.float64, None):
@@ -28,12 +57,12 @@ def awake(runner: Runner, content: Content, output: str, positions: list[int] | 
             model = model if dtype is None else model.to(dtype)
         except Exception:
             return None  # a model that cannot be copied
-        _fill(model)
+        _fill(model, shrunk, matrices)
 
         def small(tensor: torch.Tensor, dtype: torch.dtype | None = dtype) -> torch.Tensor:
             if not tensor.is_floating_point() or id(tensor) in masks:
                 return tensor
-            return (tensor * SMALL).to(dtype or tensor.dtype)
+            return (tensor * shrunk).to(dtype or tensor.dtype)
 
         inputs = runner.inputs.map(small)
         waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
@@ -49,8 +78,8 @@ def awake(runner: Runner, content: Content, output: str, positions: list[int] | 
     return found
 
 
-def _fill(model: nn.Module) -> None:
-    """Give parameters that are all zero other values, and shrink embeddings."""
+def _fill(model: nn.Module, shrunk: float, matrices: float) -> None:
+    """Give parameters that are all zero other values, and shrink embeddings and matrices."""
     generator = torch.Generator().manual_seed(11)
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     with torch.no_grad():
@@ -59,4 +88,6 @@ def _fill(model: nn.Module) -> None:
                 if not bool(parameter.any()):
                     parameter.copy_((torch.randn(parameter.shape, generator=generator) * 0.2).to(parameter))
                 elif id(parameter) in embeddings:
-                    parameter.mul_(SMALL)
+                    parameter.mul_(shrunk)
+                elif parameter.dim() > 1:
+                    parameter.mul_(matrices)

@@ -26,6 +26,7 @@ from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.invariance import compare_without_padding
+from erlangen.audit.losses import labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import everything
@@ -158,10 +159,14 @@ class Examiner:
             result.calls = [judge_call(call, expect, real, label) for call in seen.calls]
         except ErlangenError as error:
             if not feeding.resized:
-                raise
+                result.calls = [_judge_part(call, expect, real, feeding) for call in seen.calls]
+                return self._settle_calls(result, label, expect)
             expect = None
             result.calls = [judge_call(call, None, real, label) for call in seen.calls]
             result.differences.append(f"the expectation was not held against other lengths: {error}")
+        return self._settle_calls(result, label, expect)
+
+    def _settle_calls(self, result: Examination, label: str, expect: Expectation) -> Expectation:
         for call in result.calls:
             name = f"call {call.module or '(model)'}"
             if call.expected is not None:
@@ -238,6 +243,8 @@ class Examiner:
                 exact=feeding.exact,
                 own_padding=label.startswith("padded"),
                 labels=bool(feeding.reading.labels),
+                losses=lambda: losses_of(runner),
+                labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
                 readers=readers,
@@ -551,6 +558,20 @@ class Examiner:
 
     notes: list[str] = field(default_factory=list)
     """What is worth saying and breaks nothing."""
+
+
+def _judge_part(
+    call: Measured, expect: Expectation, real: dict[str, np.ndarray | None], feeding: Feeding
+) -> CallVerdict:
+    """A call, judged; one that reads a part of a sequence, as of one document, is judged by the flow."""
+    try:
+        return judge_call(call, expect, real, feeding.label)
+    except ErlangenError:
+        shorter = any(max(call.queries, call.keys) < one.length for one in feeding.reading.sequences)
+        if not (shorter and has_own_size(expect)):
+            raise
+        call.kind = "derived"
+        return judge_call(call, None, real, feeding.label)
 
 
 def _readers(runner: Runner, output: Any) -> dict[str, set[str]]:

@@ -51,6 +51,8 @@ class Finding:
     """The input that is read."""
     output: str | None = None
     """The output that reads it; None where there is only one."""
+    added: str = ""
+    """The mask that the audit added to the inputs for this feeding; empty where it added none."""
     also: tuple[str, ...] = ()
     """Other feedings under which the same is broken."""
     documents: tuple[int, int] | None = None
@@ -96,7 +98,8 @@ class Finding:
         )
 
     def __str__(self) -> str:
-        where = "" if self.where == "given" else f" ({self.where})"
+        added = f", with an {self.added} added by the audit" if self.added else ""
+        where = "" if self.where == "given" else f" ({self.where}{added})"
         item = f", item {self.item}" if self.item else ""
         head = "" if self.head is None else f", head {self.head}"
         if self.kind != "edge":

@@ -160,6 +160,10 @@ class Scene:
     """Whether the padding was added by the audit, and not given."""
     labels: bool = False
     """Whether labels were given, which a loss reads at every position."""
+    losses: Callable[[], set[str]] = set
+    """The outputs that a loss function returned for each token."""
+    labelled: np.ndarray | None = None
+    """Which rows have a label that counts; None where all have."""
     base: list[Measured] = field(default_factory=list)
     """The calls on the given inputs: layers dropped in training are still expected to read no more than
     these."""

@@ -56,6 +56,8 @@ def judge_flow(flow: Flow, content: Content, role: str, scene: Scene) -> FlowVer
     verdict.real_keys = keys if keys is not None and keys.shape[-1] == content.length else None
     if role in ("own", "inner"):
         verdict.real = verdict.real_keys
+        if role == "own":
+            _leave_out_unlabelled(verdict, scene)
     elif role == "foreign":
         verdict.real = _rows_of_others(flow, content, scene)
     _compose(verdict, content, scene)
@@ -70,6 +72,17 @@ def judge_flow(flow: Flow, content: Content, role: str, scene: Scene) -> FlowVer
         elif role == "foreign":
             judge_foreign(verdict, content, scene)
     return verdict
+
+
+def _leave_out_unlabelled(verdict: FlowVerdict, scene: Scene) -> None:
+    """Rows of a loss whose label does not count (-100) move with nothing: nothing is missing there."""
+    flow, labelled = verdict.flow, scene.labelled
+    shape = (len(flow.relations), flow.relations[0].queries)
+    if labelled is None or flow.features != 1 or labelled.shape != shape:
+        return
+    silent = ~np.stack([np.asarray(seen.dense().any(axis=1)) for seen in flow.relations])
+    rows = ~(silent & ~labelled)
+    verdict.real = rows if verdict.real is None else verdict.real & rows
 
 
 def _rows_of_others(flow: Flow, content: Content, scene: Scene) -> np.ndarray | None:
@@ -221,6 +234,17 @@ def _labels(verdict: FlowVerdict, scene: Scene) -> None:
             finding = verdict.found(kind="labels", item=moved, detail=text)
         settle(verdict, "labels", finding)
         return
+    if flow.features == 1 and _one_label_each(verdict):
+        name = flow.output or "the output"
+        if "loss" in flow.output.lower() or flow.output in scene.losses():
+            verdict.held("labels")  # each token's loss reads its own label
+        else:
+            verdict.opened(
+                "labels",
+                f"{name} is one number for each row and depends on one of {flow.content} each: a loss may, a "
+                f"prediction may not; call it loss, or say content=[...] to leave {flow.content} as it is",
+            )
+        return
     for b, seen in enumerate(verdict.flow.relations):
         edges = seen.edges()
         late = edges[edges[:, 1] >= edges[:, 0]] if len(edges) else edges
@@ -237,3 +261,10 @@ def _labels(verdict: FlowVerdict, scene: Scene) -> None:
             )
             return
     verdict.held("labels")
+
+
+def _one_label_each(verdict: FlowVerdict) -> bool:
+    """Whether rows read one label each, all at the same distance and not one that a decoder is fed with."""
+    steps = [seen.edges() for seen in verdict.flow.relations]
+    apart = {int(d) for edges in steps if len(edges) for d in (edges[:, 1] - edges[:, 0])}
+    return len(apart) == 1 and min(apart) >= 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from erlangen.audit.findings import Finding
@@ -85,6 +85,15 @@ class Ledger:
             self.held(feeding, what)
         else:
             self.broken(feeding, what, finding)
+
+    def name_added(self, feeding: str, mask: str) -> None:
+        """Say in the findings of a feeding that its mask was added by the audit, and not given."""
+        self.entries = [
+            replace(one, finding=one.finding.at(added=mask))
+            if one.feeding == feeding and one.finding is not None
+            else one
+            for one in self.entries
+        ]
 
     def __iter__(self) -> Iterator[Obligation]:
         return iter(self.entries)

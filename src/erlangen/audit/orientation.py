@@ -12,7 +12,8 @@ from torch import nn
 
 from erlangen.audit.alignment import aligned, indices
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.reading import Mask, Reading, as_content, special_tokens
+from erlangen.audit.lengths import measured_lengths
+from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
 
 Run = Callable[..., Any]
@@ -28,6 +29,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
+    found = measured_lengths(inputs, inputs.leaves(model), found, run)
     found = indices(model, inputs, aligned(model, inputs, found, run), run)
     found = hiding(
         inputs,
@@ -155,7 +157,9 @@ def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Rea
         for one in found.contents
     ]
     note = f"{first.name} was read as (length, batch, ...): nothing is read along its second axis"
-    return replace(found, contents=swapped, notes=[*found.notes, note])
+    found = replace(found, contents=swapped, notes=[*found.notes, note])
+    place_masks_again(inputs, inputs.leaves(model), found)
+    return found
 
 
 def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Reading, run: Run) -> Content:

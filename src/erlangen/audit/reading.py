@@ -133,10 +133,13 @@ class Reading:
 
         contents = [moved(one) for one in self.contents if one.name in leaves]
         sizes = {one.name: one.length for one in contents}
-        masks = [moved(one) for one in self.masks if one.name in leaves]
+
+        def counted(mask: Mask) -> Mask:
+            return replace(moved(mask), lengths=sizes.get(mask.content, mask.lengths) if mask.lengths else 0)
+
         return Reading(
             contents,
-            [replace(one, lengths=sizes.get(one.content, 0)) if one.lengths else one for one in masks],
+            [counted(one) for one in self.masks if one.name in leaves],
             [moved(one) for one in self.labels if one.name in leaves],
             self.ignored,
             opened=self.opened,
@@ -245,6 +248,13 @@ def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading)
         found.masks.append(Mask(name, tensor, free[0].name, hides))
 
 
+def place_masks_again(inputs: Inputs, leaves: dict[str, torch.Tensor], found: Reading) -> None:
+    """Masks that fitted no input, where the axes of inputs turned out to be others than their usual ones."""
+    for name in [name for name, why in found.ignored.items() if why == "a mask"]:
+        del found.ignored[name]
+        _place_mask(inputs, name, leaves[name], found)
+
+
 def _place_coarse_mask(name: str, tensor: torch.Tensor, found: Reading) -> None:
     """A mask over every k-th position of the only sequence, or no padding mask at all."""
     found.ignored[name] = "a mask"
@@ -264,7 +274,7 @@ def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
     >>> resampled(np.array([[True, True, True, False, False, False]]), 3).tolist()
     [[True, True, False]]
     >>> resampled(np.array([[True, True, True, False, False]]), 2).tolist()
-    [[True, True]]
+    [[True, False]]
     """
     batch, n = real.shape
     if n and size > n:

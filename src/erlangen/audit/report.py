@@ -217,7 +217,8 @@ class Report:
         if tried.get("modes"):
             parts.append(", ".join(tried["modes"]))
         if tried.get("feedings"):
-            parts.append(f"feedings {', '.join(tried['feedings'])}")
+            added = "".join(f", with an {name} added by the audit" for name in tried.get("added", ()))
+            parts.append(f"feedings {', '.join(tried['feedings'])}{added}")
         if tried.get("tokens"):
             parts.append("tokens {} to {}".format(*tried["tokens"]))
         for label, (count, of) in tried.get("sampled", {}).items():

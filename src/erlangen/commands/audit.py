@@ -121,13 +121,14 @@ def _feedings(text: str) -> list[str]:
     """The names with commas between them; a name that is none is refused with the nearest one."""
     from difflib import get_close_matches
 
-    from erlangen.audit.feedings import FEEDINGS
+    from erlangen.audit.feedings import FEEDINGS, SIDES
 
+    known = [*FEEDINGS, *SIDES]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in FEEDINGS:
-            near = get_close_matches(name.lower(), FEEDINGS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FEEDINGS)}"
+        if name not in known:
+            near = get_close_matches(name.lower(), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise typer.BadParameter(f"there is no feeding {name!r}; {hint}", param_hint="--feedings")
     return names
 

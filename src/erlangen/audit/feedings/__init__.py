@@ -22,4 +22,7 @@ FEEDINGS: dict[str, Callable[[Given], Iterator[Feeding]]] = {
 }
 """Name -> the feedings of that name that are made from the given inputs."""
 
-__all__ = ["FEEDINGS", "Feeding", "Given"]
+SIDES = {"padded right": padded.right, "padded left": padded.left}
+"""Halves of "padded", for models that are only ever padded on one side."""
+
+__all__ = ["FEEDINGS", "SIDES", "Feeding", "Given"]

@@ -52,6 +52,8 @@ class Feeding:
     tolerant: bool = False
     """Whether unequal rows are only said: padding on the left moves absolute positions, which is no fault by
     itself."""
+    added: str = ""
+    """The mask that was not given and that the audit added."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs
         if id(tensor) in masks:
             span = lengths.get(masks[id(tensor)])
             if span is not None and id(tensor) in counted:
-                return (tensor.clamp(max=span[1]) - span[0]).clamp(min=1)
+                return (tensor - span[0]).clamp(1, span[1] - span[0])
             return tensor if span is None else tensor[..., span[0] : span[1]].contiguous()
         if tensor.dim() and tensor.shape[-1] in sizes:
             start, stop = sizes[tensor.shape[-1]]

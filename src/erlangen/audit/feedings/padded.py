@@ -24,6 +24,16 @@ def feedings(given: Given) -> Iterator[Feeding]:
         yield from _padded(given, content, mask, inputs, "" if number == 0 else f" ({mask.name})")
 
 
+def right(given: Given) -> Iterator[Feeding]:
+    """Padding at the end alone."""
+    return (one for one in feedings(given) if not one.label.startswith("padded left"))
+
+
+def left(given: Given) -> Iterator[Feeding]:
+    """Padding at the start alone."""
+    return (one for one in feedings(given) if one.label.startswith("padded left"))
+
+
 def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: str) -> Iterator[Feeding]:
     if not mask.real().all():
         whole = replace(mask, tensor=mask.unpadded())
@@ -51,6 +61,7 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
             one.feeding(label + named, fed),
             alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if _cuts(one, content) else (),
             tolerant=label == "padded left",
+            added="" if mask.name in given.inputs.leaves(given.model) else mask.name,
         )
 
 

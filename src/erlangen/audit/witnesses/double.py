@@ -7,16 +7,29 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+_LOWER = (torch.float32, torch.float16, torch.bfloat16)
+_CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
+
 
 class AnyPrecision(TorchFunctionMode):
     """Runs grouped products (mixtures of experts) in the type of their operands.
+
+    With `casts=False` the model's own casts to lower precision (`x.float()`, `softmax(..., dtype=...)`) give
+    double precision: a model that rounds inside would round in a copy in double, too.
 
     >>> x, weight = torch.ones(3, 2).double(), torch.ones(2, 2, 4).double()
     >>> with AnyPrecision():
     ...     y = torch.nn.functional.grouped_mm(x, weight, offs=torch.tensor([1, 3], dtype=torch.int32))
     >>> y.shape, y.dtype
     (torch.Size([3, 4]), torch.float64)
+    >>> with AnyPrecision(casts=False):
+    ...     x.float().dtype, x.to(torch.bfloat16).dtype
+    (torch.float64, torch.float64)
     """
+
+    def __init__(self, casts: bool = True) -> None:
+        super().__init__()
+        self.casts = casts
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -24,7 +37,17 @@ class AnyPrecision(TorchFunctionMode):
             result = _grouped(*args, **kwargs)
             if result is not None:
                 return result
+        if not self.casts:
+            if func in _CASTS:
+                return args[0].to(torch.float64)
+            args = tuple(_raised(one) for one in args)
+            kwargs = {name: _raised(one) for name, one in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def _raised(value: Any) -> Any:
+    """A floating type of lower precision as double precision; everything else as it is."""
+    return torch.float64 if isinstance(value, torch.dtype) and value in _LOWER else value
 
 
 def _grouped(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor | None:

@@ -3,7 +3,8 @@
 Equality is bit for bit, between runs of equal shapes with equal random states; the batch is always the given
 one. A change as small as rounding (a mixture of experts groups tokens by expert, and other groups round
 otherwise) is run again in another precision: a real dependence stays as large, rounding does not. Rounding is
-reported apart, and nothing larger than a few units in the last place is ever excused as rounding.
+reported apart, and nothing larger than a few units in the last place is ever excused as rounding, nor than
+a few times what such units of all weights and inputs do to the output.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.closeness import AT_MOST, nudged
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import Place, floating
 from erlangen.audit.reading import read
@@ -36,6 +38,8 @@ LEAST = 4
 """A flow is measured at so many positions at least."""
 FEWEST = 2
 """At so many, where time ends before."""
+NUDGES = 16
+"""Rounding is at most so many times what one unit in the last place of every weight and input does."""
 SHRINKS = 1e-3
 """A change that shrinks below this part of itself in double precision was rounding."""
 
@@ -291,12 +295,13 @@ def batch_leaks(
             owner = _owner(place, found, content.batch)
             if leaks[k] is None and owner is not None:
                 moved = differs(place.rows(output), place.rows(base))[1]
-                if item != owner and float(moved.max()) > ULPS * torch.finfo(torch.float32).eps:
+                # A tuple of as many outputs as items may also hold items times rows, each.
+                leaks_too = _moved_views(place, output, base, item)
+                small = float(moved.max()) <= ULPS * torch.finfo(torch.float32).eps
+                if item != owner and not small and None not in leaks_too:
                     leaks[k] = item, owner, float(moved.max()) / _scale(place.rows(base))
             elif leaks[k] is None and place.batch_axis is not None:
-                # One axis of items times rows may hold either first: only what moves in both views is a leak.
-                views = [place] if place.folded is None else [place, replace(place, folded="items last")]
-                moves = [_moved_item(view.rows(output), view.rows(base), item) for view in views]
+                moves = _moved_views(place, output, base, item)
                 if None not in moves and of_pairs(runner, place, base):
                     # Entry (a, b) compares items a and b, as in CLIP: the column of an item is its own, too.
                     rows = place.rows(output).clone()
@@ -304,6 +309,15 @@ def batch_leaks(
                     moves = [_moved_item(rows, place.rows(base), item)]
                 leaks[k] = None if None in moves else moves[0]
     return leaks
+
+
+def _moved_views(
+    place: Place, output: object, base: object, item: int
+) -> list[tuple[int, int, float] | None]:
+    """The first other item that moves: one axis of items times rows may hold either first, and only what
+    moves in both views is a leak."""
+    views = [place] if place.folded is None else [place, replace(place, folded="items last")]
+    return [_moved_item(view.rows(output), view.rows(base), item) for view in views]
 
 
 def _owner(place: Place, found: list[Place], batch: int) -> int | None:
@@ -362,9 +376,10 @@ def _rounding(
     """Which of the changes are rounding, for every output; and positions that there was no time to tell
     of."""
     suspects = []
+    grown = _grown(runner, found, base, moved, sizes)
     for k, rows in enumerate(base):
         limit = SMALL_IN_DOUBLE if rows.dtype == torch.float64 else ULPS * torch.finfo(rows.dtype).eps
-        suspects.append(moved[k] & (parts[k] <= limit))
+        suspects.append(moved[k] & ((parts[k] <= limit) | (sizes[k] <= grown[k])))
     result, untold = [np.zeros_like(one) for one in suspects], set[int]()
     for dtype in (torch.float64, torch.float32):  # those in double are run in single precision
         mine = [
@@ -393,11 +408,76 @@ def _rounding(
             if (
                 dtype == torch.float32
             ):  # a bit may stay by chance: the largest change says how rounding has grown
-                grown = SHRINKS * float(other[suspect | ~moved[k]].max())
-                result[k] = suspect & (size <= max(grown, torch.finfo(torch.float64).eps * _scale(base[k])))
+                least = SHRINKS * float(other[suspect | ~moved[k]].max())
+                result[k] = suspect & (size <= max(least, torch.finfo(torch.float64).eps * _scale(base[k])))
             else:
                 result[k] = suspect & (other <= SHRINKS * size)
+    _rounded_inside(runner, content, found, base, moved, sizes, result)
     return result, untold
+
+
+def _grown(
+    runner: Runner,
+    found: list[Place],
+    base: list[torch.Tensor],
+    moved: list[np.ndarray],
+    sizes: list[np.ndarray],
+) -> list[float]:
+    """How large rounding may have become on its way to each output, by the model's own numbers.
+
+    Sums that nearly cancel leave outputs that are small beside what was rounded. One unit in the last place
+    of every weight and input then moves the outputs by more than their own last places.
+    """
+    limits = [
+        (ULPS * eps * _scale(rows), AT_MOST * eps * _scale(rows))
+        for rows in base
+        for eps in [torch.finfo(rows.dtype).eps]
+    ]
+    between = [
+        rows.dtype == torch.float32 and bool((moved[k] & (sizes[k] > low) & (sizes[k] <= high)).any())
+        for k, (rows, (low, high)) in enumerate(zip(base, limits, strict=True))
+    ]
+    copied = nudged(runner.model, runner.inputs) if any(between) and runner.inputs.vary is None else None
+    if copied is None:
+        return [0.0] * len(base)
+    try:
+        output = runner.on(copied[1], model=copied[0])
+        apart = [
+            float(differs(_rows_like(p, output, b), b)[1].max()) for p, b in zip(found, base, strict=True)
+        ]
+    except Exception:
+        return [0.0] * len(base)  # content that must stay what it is
+    return [
+        min(NUDGES * size, high) if asked else 0.0
+        for size, asked, (_, high) in zip(apart, between, limits, strict=True)
+    ]
+
+
+def _rounded_inside(
+    runner: Runner,
+    content: Content,
+    found: list[Place],
+    base: list[torch.Tensor],
+    moved: list[np.ndarray],
+    sizes: list[np.ndarray],
+    result: list[np.ndarray],
+) -> None:
+    """Outputs in double precision of a model that rounds to single precision inside: run without its casts,
+    what was rounding shrinks."""
+    suspects = {
+        k: moved[k] & ~result[k] & (sizes[k] <= ULPS * torch.finfo(torch.float32).eps * _scale(rows))
+        for k, rows in enumerate(base)
+        if rows.dtype == torch.float64 and not found[k].discrete
+    }
+    mine = [k for k, one in suspects.items() if one.any()]
+    again = _in(runner, content, [found[k] for k in mine], torch.float64) if mine else None
+    if again is None or not any(float(one.max()) for one in again(None, [base[k] for k in mine])):
+        return  # nothing is rounded inside
+    for j in np.flatnonzero(np.any([suspects[k].any(axis=(0, 1)) for k in mine], axis=0)).tolist():
+        if runner.late:
+            return
+        for k, change in zip(mine, again(j), strict=True):
+            result[k][:, :, j] |= suspects[k][:, :, j] & (change <= SHRINKS * sizes[k][:, :, j])
 
 
 def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
@@ -422,20 +502,29 @@ def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
 
 def _in(
     runner: Runner, content: Content, found: list[Place], dtype: torch.dtype
-) -> Callable[[int], list[np.ndarray]] | None:
-    """The changes of some outputs caused by position j in another precision; None when the model has no such
-    copy."""
+) -> Callable[..., list[np.ndarray]] | None:
+    """The changes of some outputs caused by position j in another precision, against the run without a change
+    or other rows; None when the model has no such copy."""
     if runner.mode.autocast:  # it has no other precision than its own: what rounds there is looked at without
         runner = Runner(runner.model, runner.inputs, runner.reading, runner.snapshot)
     try:
         model = copy.deepcopy(runner.model).to(dtype)
-        output = runner.changed(content, [], model=model, recast=dtype, within=AnyPrecision())
-        base = [place.rows(output).clone() for place in found]
     except Exception:
-        return None  # kernels without this type, or modules that cannot be copied
+        return None  # modules that cannot be copied
+    base: list[torch.Tensor] = []
+    casts = dtype == torch.float64  # first without the model's own casts, where it runs so
+    while not base:
+        casts = not casts
+        try:
+            output = runner.changed(content, [], model=model, recast=dtype, within=AnyPrecision(casts))
+            base = [place.rows(output).clone() for place in found]
+        except Exception:
+            if casts:
+                return None  # kernels without this type
 
-    def change(j: int) -> list[np.ndarray]:
-        output = runner.changed(content, j, model=model, recast=dtype, within=AnyPrecision())
-        return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, base, strict=True)]
+    def change(j: int | None, than: list[torch.Tensor] = base) -> list[np.ndarray]:
+        positions = [] if j is None else j
+        output = runner.changed(content, positions, model=model, recast=dtype, within=AnyPrecision(casts))
+        return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]
 
     return change

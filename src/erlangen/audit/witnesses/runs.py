@@ -139,9 +139,15 @@ class Runner:
         self.like: dict[str, Place] = {}
         """The places of outputs that are known from another feeding."""
 
-    def on(self, inputs: Inputs, within: AbstractContextManager[Any] | None = None) -> Any:
-        """The output on other inputs, run inside the context `within`."""
-        return self._run(inputs, nullcontext(), None, within=within)
+    def on(
+        self,
+        inputs: Inputs,
+        within: AbstractContextManager[Any] | None = None,
+        model: nn.Module | None = None,
+    ) -> Any:
+        """The output on other inputs, run inside the context `within`; of another model, where one is
+        given."""
+        return self._run(inputs, nullcontext(), model, within=within)
 
     @property
     def seconds(self) -> float:
