@@ -167,6 +167,8 @@ class Content:
     embedding: str | None = None
     """The module that embeds these tokens, where content is changed behind it: other ids would not be
     valid."""
+    together: tuple[Content, ...] = ()
+    """Other inputs that are changed at the same positions: the keys and values that belong to queries."""
 
     @property
     def length(self) -> int:
@@ -224,6 +226,13 @@ class Content:
             start = position * self.block
             where[self.axis] = position if self.block == 1 else slice(start, start + self.block)
         return tuple(where)
+
+
+def changed_together(inputs: Inputs, content: Content, positions: Any, item: int | None, seed: int) -> Inputs:
+    """The inputs with other content at these positions, of all that is changed together."""
+    for number, one in enumerate((content, *content.together)):
+        inputs = with_content(inputs, one, one.changed(positions, item, seed + 17 * number))
+    return inputs
 
 
 def with_content(inputs: Inputs, content: Content, tensor: torch.Tensor) -> Inputs:

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from erlangen.audit.alignment import aligned, indices
+from erlangen.audit.axes import along_third_axis
+from erlangen.audit.bare import one_sequence
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.lengths import measured_lengths
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
@@ -28,7 +30,9 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Masks.* A value of a mask marks padding when positions that have it are read by no other row.
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
+    found = along_third_axis(inputs, found, run)
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
+    found = one_sequence(inputs, found, run)
     found = measured_lengths(inputs, inputs.leaves(model), found, run)
     found = indices(model, inputs, aligned(model, inputs, found, run), run)
     found = hiding(

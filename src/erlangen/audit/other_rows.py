@@ -32,6 +32,11 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
         )
         return
+    # Rows of another input may come first, such as a condition: then all rows are moved by as many.
+    before = {one.length for one in scene.contents if one.axis is not None and one.name != flow.content}
+    if rows - n in before and _offset(flow) == rows - n and not everything(relation):
+        _judge_shifted(verdict, relation)
+        return
     # Where everything may be read it does not matter which row belongs to which position.
     if not _follows_ratio(flow) and not everything(relation):
         verdict.opened(

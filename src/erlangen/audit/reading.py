@@ -129,7 +129,8 @@ class Reading:
         leaves = inputs.leaves(model)
 
         def moved(one: Any) -> Any:
-            return replace(one, tensor=leaves[one.name])
+            others = {"together": tuple(map(moved, one.together))} if getattr(one, "together", ()) else {}
+            return replace(one, tensor=leaves[one.name], **others)
 
         contents = [moved(one) for one in self.contents if one.name in leaves]
         sizes = {one.name: one.length for one in contents}

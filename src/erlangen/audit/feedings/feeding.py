@@ -80,6 +80,8 @@ def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs
     """
     reading = given.reading
     contents = {id(one.tensor): one for one in (*reading.contents, *reading.labels)}
+    for one in reading.contents:
+        contents |= {id(other.tensor): replace(other, name=one.name) for other in one.together}
     sizes = {one.length: lengths[one.name] for one in reading.sequences if one.name in lengths}
     masks = {id(one.tensor): one.content for one in reading.masks}
     counted = {id(one.tensor) for one in reading.masks if one.lengths}

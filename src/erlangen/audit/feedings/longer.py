@@ -17,7 +17,9 @@ MOST = 640
 def feedings(given: Given) -> Iterator[Feeding]:
     """One input for each named size that the given length does not cross, as long as the model takes it."""
     found = [one for one in given.reading.sequences if one.sequence]
-    if len(found) != 1 or found[0].batch_axis is None or given.inputs.vary is not None or found[0].embedding:
+    if len(found) != 1 or found[0].batch_axis is None or given.inputs.vary is not None:
+        return
+    if found[0].embedding or found[0].together:
         return
     content = found[0]
     tried = set()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.inputs import Content, Inputs, with_content
+from erlangen.audit.inputs import Content, Inputs, changed_together
 from erlangen.audit.outputs import Place, floating, output_tensors, places, unread
 from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
@@ -256,7 +256,7 @@ class Runner:
             return self.inputs.vary(self.inputs, content.name, places, item), nullcontext()
         if content.embedding is not None:
             return self.inputs, _noise_behind(model or self.model, content, places, item, seed)
-        return with_content(self.inputs, content, content.changed(places, item, seed)), nullcontext()
+        return changed_together(self.inputs, content, places, item, seed), nullcontext()
 
     def _run(
         self,

@@ -1,0 +1,99 @@
+"""The axis of positions where an input has two that may be it: (batch, heads, n, dim), (batch, choices, n),
+(batch, codebooks, n)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.outputs import floating
+from erlangen.audit.reading import Reading
+
+Run = Callable[..., Any]
+
+
+def along_third_axis(inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Read positions along the third axis where the second one holds heads, choices or codebooks.
+
+    Inputs of one shape belong together (queries, keys and values) and are cut and changed together. An axis
+    that cannot be shorter is no axis of positions. Where both can, nothing is read along an axis of heads or
+    of choices, and outputs follow the length of positions, not the number of codebooks.
+    """
+    first = found.contents[0] if found.contents else None
+    if first is None or inputs.content is not None or inputs.vary is not None or found.masks:
+        return found
+    tensor, ids = first.tensor, first.pool is not None
+    if first.batch_axis != 0 or tensor.dim() != (3 if ids else 4) or first.block > 1:
+        return found
+    if first.patch is None and first.axis != 1:
+        return found
+    alike = [one for one in found.contents if one.tensor.shape == tensor.shape]
+    if len(alike) != len(found.contents) or min(tensor.shape[1:3]) < 1 or tensor.shape[2] < 3:
+        return found
+    if first.patch is not None and len(alike) < 2:
+        return found  # an image
+    try:
+        base = run(inputs)
+        if not _third(inputs, alike, base, run):
+            return found
+    except Exception:
+        return found
+    note = f"{first.name} was read along its third axis: its second one is of heads, choices or codebooks"
+    contents = [replace(one, axis=2, patch=None) for one in found.contents]
+    return replace(found, contents=contents, notes=[*found.notes, note])
+
+
+def _third(inputs: Inputs, alike: list[Content], base: Any, run: Run) -> bool:
+    shorter = [_shorter(inputs, alike, axis, run) for axis in (1, 2)]
+    if alike[0].tensor.shape[1] > 1 and (shorter[0] is None) != (shorter[1] is None):
+        return shorter[0] is None
+    mixed = _mixes(inputs, alike, base, run)
+    if mixed is not None and not mixed:
+        return bool(_mixes(inputs, alike, base, run, axis=2) is not False)
+    shapes = [None if one is None else _shapes(one) for one in shorter]
+    return shapes[0] == _shapes(base) and shapes[1] is not None and shapes[1] != shapes[0]
+
+
+def _shapes(output: Any) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for _, tensor in floating(output)]
+
+
+def _replaced(inputs: Inputs, others: dict[int, torch.Tensor]) -> Inputs:
+    return inputs.map(lambda part: others.get(id(part), part))
+
+
+def _shorter(inputs: Inputs, alike: list[Content], axis: int, run: Run) -> Any:
+    """The output where an axis is shorter by one; None where the model does not run so."""
+    size = alike[0].tensor.shape[axis] - 1
+    if size < 1:
+        return None
+    try:
+        return run(_replaced(inputs, {id(one.tensor): one.tensor.narrow(axis, 0, size) for one in alike}))
+    except Exception:
+        return None
+
+
+def _mixes(inputs: Inputs, alike: list[Content], base: Any, run: Run, axis: int = 1) -> bool | None:
+    """Whether entries along an axis move with others; None where no output has such an axis."""
+    size, batch = alike[0].tensor.shape[axis], alike[0].tensor.shape[0]
+    before, seen = dict(floating(base)), False
+    for index in {0, size - 1}:
+        others = {}
+        for one in alike:
+            changed, where = one.tensor.clone(), (slice(None),) * axis + (index,)
+            changed[where] = one._fresh(0)[where]
+            others[id(one.tensor)] = changed
+        for name, after in floating(run(_replaced(inputs, others))):
+            moved = after != before[name]
+            if axis == 1 and moved.shape[0] == batch * size:
+                moved = moved.unflatten(0, (batch, size))
+            if moved.dim() > axis and moved.shape[axis] == size:
+                seen = True
+                moved.select(axis, index).fill_(False)
+                if bool(moved.any()):
+                    return True
+    return False if seen else None
