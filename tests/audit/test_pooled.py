@@ -191,3 +191,36 @@ def test_modes_of_a_pooled_output_whose_rows_nobody_sees_are_not_said_to_be_the_
     result = compare(Hidden(), torch.randn(2, 8, 16), modes=["eval", "train"])
     assert not result.same
     assert "no tensor with rows" in str(result)
+
+
+class FirstRow(nn.Module):
+    """A decoder with a padding mask that gives its rows, and its first row or their average."""
+
+    def __init__(self, fault=None, averaged=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.qkv, self.fault, self.averaged = (
+            nn.Embedding(40, 16),
+            nn.Linear(16, 48),
+            fault,
+            averaged,
+        )
+
+    def forward(self, input_ids, attention_mask=None):
+        n, x = input_ids.shape[1], self.embed(input_ids)
+        scores = torch.zeros(len(x), n, n).masked_fill(~torch.ones(n, n, dtype=torch.bool).tril(), -1e9)
+        if attention_mask is not None and self.fault != "rows":
+            scores = scores.masked_fill(attention_mask[:, None, :] == 0, -1e9)  # a row of padding reads all
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        y = x + F.scaled_dot_product_attention(q, k, v, attn_mask=scores)
+        return {"rows": y, "pooled": y.mean(1) if self.averaged else y[:, 0]}
+
+
+def test_the_first_row_may_be_padding():
+    ids = torch.randint(1, 40, (2, 12), generator=torch.Generator().manual_seed(0))
+    report = audit(FirstRow().eval(), {"input_ids": ids}, er.Causal())
+    assert report.verdict == "holds", report
+    assert any("takes a row of padding" in text for text in report.warnings)
+    for faulty in (FirstRow("rows"), FirstRow(averaged=True)):
+        found = audit(faulty.eval(), {"input_ids": ids}, er.Causal())
+        assert "padding" in {one.kind for one in found.findings}, found

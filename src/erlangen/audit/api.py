@@ -69,8 +69,8 @@ def audit(
       Keys marked as padding are expected unread.
     - `flow`: also measure the model as a black box, one run for each position of each input.
     - `variants`: also feed the model in other ways; `feedings` names them ("shorter", "padded", "training",
-      "other content", "alone", "with gradients", "autocast", "longer"), all by default; "padded right" and
-      "padded left" are the halves of "padded".
+      "other content", "alone", "with gradients", "autocast", "other sizes", "zeros filled", "longer"), all by
+      default; "padded right" and "padded left" are the halves of "padded".
     - `positions`: the positions to change, all by default as far as the budget goes.
     - `budget`: about how many seconds the audit may take. What did not fit is said, never passed over.
 

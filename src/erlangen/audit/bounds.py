@@ -81,7 +81,7 @@ def _surely_read(
     None where the calls are not all of this sequence, and in training, where dropout takes edges away.
     """
     rows = seen.queries
-    if scene.label == "training":
+    if scene.label in ("training", "autocast (training)"):
         return None
     own = [call for call in calls if call.kind == "self" and call.query_owner == content.name]
     if not own or any((call.queries, call.keys) != (rows, content.length) for call in own):
@@ -159,6 +159,13 @@ def single(relation: Expected, item: int) -> Relation:
             first = first | other
         member = first
     return member
+
+
+def by_head(relation: Expected) -> bool:
+    """Whether heads are expected to read differently."""
+    member: Any = bound_of(relation)
+    every = member.members if isinstance(member, Batch) else [member]
+    return any(isinstance(one, PerHead) and len(set(one.members)) > 1 for one in every)
 
 
 def closure_of(bound: Neighborhoods, relation: Relation, rows: int) -> Neighborhoods:

@@ -279,6 +279,11 @@ def _flows(
                         found[f"{content.name} to the rows before the output"] = inner.relations
                     elif any(bound.num_edges for bound in pooled[0].relations):
                         problems.append(f"the flow from {content.name}: {UNSEEN}")
+                elif pooled and content.axis is not None and content.length > 1:
+                    # What is pooled may be made of other rows than those that come out beside it.
+                    inside = Inside(runner, content, None).all_rows()
+                    if inside is not None:
+                        found[f"{content.name} to the rows inside the model"] = inside
             except Exception as error:
                 first = (str(error).splitlines() or [""])[0]
                 kind = "" if isinstance(error, ErlangenError) else f"{type(error).__name__}: "

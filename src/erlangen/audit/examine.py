@@ -33,14 +33,12 @@ from erlangen.audit.other_rows import everything
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
-from erlangen.audit.witnesses.flow import LEAST, Flow, differs, measure
-from erlangen.audit.witnesses.runs import Budget, Runner, now
+from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
+from erlangen.audit.witnesses.runs import BATCH_NORM, Budget, Runner, now
 from erlangen.errors import DataError, ErlangenError
 from erlangen.relations import Neighborhoods
 
 Progress = Callable[[str], None]
-SPREAD = 12
-"""How many positions are changed under feedings other than the given one and training."""
 OUT_OF_TIME = "no time left within the budget"
 """Why a feeding was not tried."""
 TELLING = 0.1
@@ -201,6 +199,9 @@ class Examiner:
             if label == "given":
                 self.ledger.open(label, "the outputs", result.skipped)
             return
+        for name, what in runner.unread.items():
+            reason = f"{name or 'the output'} is {what}, which was not looked into: return its numbers"
+            self.ledger.open(label, f"{name or 'the output'}", reason)
         contents = feeding.reading.contents
         calls = [one.measured for one in result.calls]
         covered = not seen.unexplained and not any(call.kind == "derived" for call in calls)
@@ -313,12 +314,26 @@ class Examiner:
             if scene.expect is None or not thorough or not inside.has_rows():
                 return
             flow = replace(flow, batch_leak=inside.batch_leak())
-        if flow.batch_leak is not None and feeding.mode.train and _batch_statistics(self.model):
+        if flow.batch_leak is not None and self._by_statistics(feeding, content, flow):
             self.notes.append("in training mode sequences of one batch read each other, by batch statistics")
         elif flow.batch_leak is not None or content.batch > 1:
             self.ledger.settle(
                 feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label)
             )
+
+    def _by_statistics(self, feeding: Feeding, content: Content, flow: Flow) -> bool:
+        """Whether items read each other by batch norms alone, as is meant in training: with the statistics
+        that these keep no item moves with another."""
+        norms = any(isinstance(module, BATCH_NORM) for module in self.model.modules())
+        if not (feeding.mode.train and norms):
+            return False
+        runner = self.runner(replace(feeding, mode=replace(feeding.mode, statistics=False)))
+        if flow.whole_batch:
+            inside = Inside(runner, content, None, content.length)
+            return inside.has_rows() and inside.batch_leak() is None
+        leaks = batch_leaks(runner, content, runner.places(), runner.base())
+        names = [place.name for place in runner.places()]
+        return flow.output in names and leaks[names.index(flow.output)] is None
 
     def _groups(
         self,
@@ -400,9 +415,9 @@ class Examiner:
                 self.ledger.open(feeding.label, what, reason)
             else:
                 self.ledger.settle(feeding.label, what, finding and inside.origin(finding))
-        if content.batch > 1 and not (feeding.mode.train and _batch_statistics(self.model)):
+        if flow.batch_leak is not None:
             what = f"{flow.content} -> {flow.output or 'output'}: batch items"
-            if flow.batch_leak is not None:
+            if not self._by_statistics(feeding, content, flow):
                 self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label))
 
     def _rounded(
@@ -509,7 +524,7 @@ class Examiner:
             return [p for p in self.positions if p < n] if content.axis is not None else None
         thorough = feeding.thorough or feeding.label == "given"
         # So short that changing groups as well would take as many runs as changing every position.
-        most = n if thorough or n <= SPREAD + GROUPS else SPREAD
+        most = n if thorough or n <= feeding.spread + GROUPS else feeding.spread
         # Others are the second run, those that change one item, and groups of positions.
         others = 1 + (min(content.batch, 8) if content.batch > 1 else 0)
         affordable = int(min(runner.affordable(), 1e9)) - others
@@ -610,11 +625,6 @@ def _only_read_across(content: Content, calls: list[Measured]) -> bool:
     """Whether attention reads an input from another sequence alone: nothing is then expected of its rows."""
     crossing = [call for call in calls if call.kind == "cross" and content.name in call.key_inputs]
     return bool(crossing) and not any(call.query_owner == content.name for call in calls)
-
-
-def _batch_statistics(model: nn.Module) -> bool:
-    """Whether the model normalises over the batch, as is meant in training."""
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 def _union(flows: list[Flow], content: Content, contents: list[Content]) -> list[Neighborhoods]:

@@ -145,7 +145,7 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
         return
     if verdict.role == "pooled" and scene.own_padding:
         if not (scene.labels and verdict.flow.features == 1):  # a loss counts the labels of padding
-            _pooled_padding(verdict, keys)
+            _pooled_padding(verdict, keys, bool(scene.seen) and not keys[:, 0].all())
         return
     for b, seen in enumerate(verdict.flow.relations):
         padding = _padding_of(verdict, keys, b)
@@ -181,13 +181,20 @@ def padding_read_by(verdict: FlowVerdict, item: int) -> np.ndarray:
     return np.flatnonzero(verdict.flow.relations[item].dense().any(axis=0) & padding)
 
 
-def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray) -> None:
+def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool) -> None:
     """A pooled output may read one padding position: the row it takes may follow the tokens, not the mask.
 
-    Several are read only by an average that counts padding, or by rows that read it.
+    Several are read only by an average that counts padding, or by rows that read it. `first`: the first rows
+    are padding and rows come out beside it. These are judged by themselves, and an average shows with padding
+    at the end; what is pooled may then be the first row, which may read anything.
     """
     for b in range(len(verdict.flow.relations)):
         read = padding_read_by(verdict, b)
+        if len(read) and first:
+            verdict.notes.append(
+                f"{verdict.where}: {verdict.flow.output or 'the output'} takes a row of padding"
+            )
+            continue
         if len(read) == 1 and not keys[min(b, len(keys) - 1)].all():
             verdict.notes.append(
                 f"{verdict.where}: {verdict.flow.output or 'the output'} takes the row at position "

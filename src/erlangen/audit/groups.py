@@ -18,7 +18,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.verdict import kept
-from erlangen.audit.witnesses.flow import ULPS, differs, spread
+from erlangen.audit.witnesses.flow import ULPS, part_of, spread, usual_sizes
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 
@@ -41,10 +41,10 @@ def moves_of_output(runner: Runner, content: Content, output: str) -> tuple[Move
     """The moves of the rows of one output, and whether it is in double precision."""
     place = next(place for place in runner.places() if place.name == output)
     base = place.rows(runner.base())
-    scale = float(base.double().abs().nan_to_num(posinf=0, neginf=0).max()) or 1.0
+    usual = usual_sizes(base)
 
     def moves(positions: Sequence[int]) -> np.ndarray:
-        return differs(place.rows(runner.changed(content, positions)), base)[1].numpy() / scale
+        return part_of(usual, place.rows(runner.changed(content, positions)), base)
 
     return moves, base.dtype.itemsize == 8
 

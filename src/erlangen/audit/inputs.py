@@ -208,8 +208,9 @@ class Content:
             moves = torch.randint(1, max(len(self.pool), 2), tensor.shape, generator=generator)
             moved = self.pool[(places + moves) % len(self.pool)]
             return torch.where(known, moved, self.pool[moves % len(self.pool)]).to(tensor)
-        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
-        spread = float(tensor.detach().float().std(correction=0).nan_to_num()) or 1.0
+        kind = torch.complex64 if tensor.is_complex() else torch.float32
+        noise = torch.randn(tensor.shape, generator=generator, dtype=kind)
+        spread = float(tensor.detach().to(kind).std(correction=0).nan_to_num()) or 1.0
         return tensor + (noise * spread).to(tensor)
 
     def where(self, position: int, item: int | None) -> tuple[Any, ...]:

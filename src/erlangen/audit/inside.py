@@ -127,6 +127,11 @@ class Inside:
                         return f"{event.module or 'the model'} ({event.kind})"
         return None
 
+    def all_rows(self) -> tuple[Neighborhoods, ...] | None:
+        """What the rows of any tensor read, for each item; None where no tensor with rows is seen."""
+        plain = [flow for event, flow in zip(self.trace.base, self.flows, strict=False) if event.plain]
+        return tuple(map(Neighborhoods.from_dense, np.any(plain, axis=0))) if plain else None
+
     def has_rows(self) -> bool:
         """Whether a tensor with rows that depends on the content can be seen; not in a model that hides."""
         try:
@@ -166,20 +171,22 @@ class Inside:
         further; a jump by two is a step that reads too far, where the operation is known to be one step.
         """
         flows = self.flows
-        if not flows.size or len(self._positions) != self._content.length or self._rows != one.queries:
+        if not flows.size or self._rows != one.queries:
             return None
         powers = [Neighborhoods.from_dense(np.eye(one.queries, dtype=bool)), one]
         while powers[-1] != (further := powers[-1].compose(one)) and len(powers) < 64:
             powers.append(further)
+        allowed = [bound.dense()[:, self._positions] for bound in powers]
         reached = 0
         for index, event_flows in enumerate(flows):
-            union = Neighborhoods.from_dense(event_flows.any(axis=0))
-            power = next((k for k, bound in enumerate(powers) if union <= bound), None)
+            union = np.asarray(event_flows.any(axis=0))
+            power = next((k for k, bound in enumerate(allowed) if not (union & ~bound).any()), None)
             if power is None:
                 return None
             if power > reached + 1:
                 event = self.trace.base[index]
-                edge = (union - powers[reached + 1]).edges()[0].tolist()
+                row, column = np.argwhere(union & ~allowed[reached + 1])[0].tolist()
+                edge = row, self._positions[column]
                 if event.label in _KNOWN_STEPS:
                     return "broken", (event, *edge)
                 return "open", (

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.alignment import aligned, indices
 from erlangen.audit.axes import along_third_axis
 from erlangen.audit.bare import one_sequence
 from erlangen.audit.inputs import Content, Inputs
@@ -33,6 +34,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
     found = one_sequence(inputs, found, run)
     found = measured_lengths(inputs, inputs.leaves(model), found, run)
+    found = indices(model, inputs, aligned(model, inputs, found, run), run)
     found = hiding(
         inputs,
         found,

@@ -7,47 +7,106 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from erlangen.audit.containers import unpacked
+from erlangen.audit.holdings import slot_names
 from erlangen.audit.inputs import Content
 
-DEPTH = 4
+DEPTH = 6
 """Containers and objects are looked into this deep."""
 
 
 def output_tensors(output: Any) -> list[tuple[str, torch.Tensor]]:
     """Every tensor in an output with the name of its place: tensors, tuples, mappings, objects, nested.
 
-    >>> [name for name, _ in output_tensors({"logits": torch.zeros(1), "more": (torch.zeros(2),)})]
-    ['logits', 'more.0']
+    Arrays and lists of numbers come as tensors, sparse tensors as dense ones and nested ones padded by zeros.
+
+    >>> [name for name, _ in output_tensors({"logits": torch.zeros(1), "more": ([0.5, 1.5], 3)})]
+    ['logits', 'more.0', 'more.1']
     """
-    return _tensors(output, depth=0)
+    return [(name, part) for name, part in _leaves(output) if isinstance(part, torch.Tensor)]
 
 
-def _tensors(output: Any, depth: int) -> list[tuple[str, torch.Tensor]]:
-    if isinstance(output, torch.Tensor):
-        return [("", output)]
-    if isinstance(output, PackedSequence):
-        return [("", unpacked(output, None))]
-    if depth > DEPTH or isinstance(output, torch.nn.Module | type) or "Cache" in type(output).__name__:
-        return []  # what a cache holds comes out again as rows of later steps
-    if isinstance(output, Mapping):
-        parts = list(output.items())
-    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
-        parts = [(field.name, getattr(output, field.name)) for field in dataclasses.fields(output)]
-    elif isinstance(output, tuple | list):
-        parts = list(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
-    elif hasattr(output, "__dict__") and not callable(output):  # an object, such as a distribution
-        parts = [(name, value) for name, value in vars(output).items() if not name.startswith("_")]
-    else:
+def unread(output: Any) -> dict[str, str]:
+    """Parts of an output that may hold numbers and were not looked into: (name -> what it is).
+
+    >>> unread({"logits": torch.zeros(1), "later": lambda: 0})
+    {'later': 'a function'}
+    """
+    return {name: part for name, part in _leaves(output) if isinstance(part, str)}
+
+
+def _leaves(output: Any, depth: int = 0) -> list[tuple[str, torch.Tensor | str]]:
+    """The tensors in an output, and in words what is no container and may hold numbers."""
+    tensor = _as_tensor(output)
+    if tensor is not None:
+        return [("", tensor)]
+    if isinstance(output, torch.nn.Module | type) or _cache_of_transformers(output):
         return []
+    if callable(output):
+        return [("", "a function")]
+    if hasattr(type(output), "__next__"):
+        return [("", "an iterator")]
+    parts = _parts(output)
+    if parts and depth >= DEPTH:
+        return [("", f"a container more than {DEPTH} levels down")]
     return [
-        (f"{name}.{inner}" if inner else str(name), tensor)
+        (f"{name}.{inner}" if inner else str(name), found)
         for name, part in parts
-        for inner, tensor in _tensors(part, depth + 1)
+        for inner, found in _leaves(part, depth + 1)
     ]
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """A value of numbers as a strided tensor; None for anything else."""
+    if isinstance(value, PackedSequence):
+        value = unpacked(value, None)
+    if isinstance(value, torch.Tensor):
+        if value.is_nested:
+            return torch.nested.to_padded_tensor(value, 0.0)
+        return value.to_dense() if value.layout != torch.strided else value
+    if isinstance(value, np.ndarray | np.generic):
+        return torch.tensor(value) if value.dtype.kind in "fciu" else None
+    numbers = isinstance(value, int | float | complex) and not isinstance(value, bool)
+    if numbers or (type(value) in (list, tuple) and _of_numbers(value)):
+        try:
+            return torch.tensor(value)
+        except (TypeError, ValueError, OverflowError):
+            return None  # rows of different lengths are looked at one by one
+    return None
+
+
+def _of_numbers(value: Any) -> bool:
+    """Whether a list holds numbers, or lists of them, and nothing else."""
+    while type(value) in (list, tuple) and value:
+        if not all(type(part) is type(value[0]) for part in value):
+            return False
+        value = value[0]
+    return isinstance(value, int | float | complex) and not isinstance(value, bool)
+
+
+def _cache_of_transformers(value: Any) -> bool:
+    """Whether it is a cache of transformers: what it holds comes out again as rows of later steps, which
+    `compare` looks at."""
+    return any(
+        kind.__name__ == "Cache" and kind.__module__.startswith("transformers")
+        for kind in type(value).__mro__
+    )
+
+
+def _parts(output: Any) -> list[tuple[Any, Any]]:
+    if isinstance(output, Mapping):
+        return list(output.items())
+    if isinstance(output, tuple | list):
+        return list(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
+    if dataclasses.is_dataclass(output):
+        return [(field.name, getattr(output, field.name, None)) for field in dataclasses.fields(output)]
+    slots = [name for kind in type(output).__mro__ for name in slot_names(kind)]
+    held = {name: getattr(output, name) for name in slots if hasattr(output, name) and name[:2] != "__"}
+    return list({**held, **getattr(output, "__dict__", {})}.items())
 
 
 def floating(output: Any) -> list[tuple[str, torch.Tensor]]:
@@ -58,8 +117,7 @@ def floating(output: Any) -> list[tuple[str, torch.Tensor]]:
     found: list[tuple[str, torch.Tensor]] = []
     seen: list[torch.Tensor] = []
     for name, tensor in sorted(output_tensors(output), key=lambda part: discrete(part[1])):
-        usable = tensor.layout == torch.strided and tensor.numel()
-        if usable and not any(tensor is other for other in seen):
+        if tensor.numel() and not any(tensor is other for other in seen):
             seen.append(tensor)
             if tensor.is_complex():
                 tensor = torch.view_as_real(tensor.resolve_conj())
@@ -87,6 +145,8 @@ class Place:
     """"items first" or "items last" where one axis holds items times rows."""
     discrete: bool = False
     """Whether the output holds integers: see `floating`."""
+    filled: int | None = None
+    """How many entries along the axis are in use, in a cache with room for more."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
@@ -104,7 +164,7 @@ class Place:
             return tensor.reshape(1, tensor.shape[0], -1)
         if self.axis is None:
             return tensor.movedim(self.batch_axis, 0).reshape(tensor.shape[self.batch_axis], 1, -1)
-        tensor = tensor.movedim((self.batch_axis, self.axis), (0, 1))
+        tensor = tensor.movedim((self.batch_axis, self.axis), (0, 1))[:, : self.filled]
         return tensor.reshape(*tensor.shape[:2], -1)
 
     def fits(self, shape: tuple[int, ...], items: int) -> bool:
@@ -157,6 +217,9 @@ def place_of(
     fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
     if tensor.dim() >= 3:
         usual = 1 if batch_axis == 0 else 0
+        rooms = [axis for axis in others if not fitting and _filled(moved, axis, first.length)]
+        if len(rooms) == 1:
+            return Place(name, rooms[0], batch_axis, batch, filled=first.length)
         if tensor.dim() == 3 and batch_axis == 1 and usual not in fitting:
             return Place(name, usual, batch_axis, batch)  # states of layers, (layers, batch, features)
         chance = not fixed and tensor.dim() == 3 and shape[usual] > 1 and fitting and fitting[0] == 2
@@ -177,6 +240,14 @@ def _batch_axis(shape: tuple[int, ...], first: Content, moved: torch.Tensor | No
             return None
         return (alone or fitting)[0]
     return fitting[0] if fitting else None
+
+
+def _filled(moved: torch.Tensor | None, axis: int, length: int) -> bool:
+    """Whether the first `length` entries along an axis move, and no later one."""
+    if moved is None or moved.shape[axis] <= length:
+        return False
+    used = moved.movedim(axis, 0).flatten(1).any(1)
+    return bool(used[:length].all()) and not bool(used[length:].any())
 
 
 def _confined(moved: torch.Tensor, axis: int) -> bool:

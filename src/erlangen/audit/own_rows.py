@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from erlangen.audit.bounds import bounds, columns, edge, settle, single, within_closure
+from erlangen.audit.bounds import bounds, by_head, columns, edge, settle, single, within_closure
 from erlangen.audit.expect import AtMost, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
@@ -134,6 +134,11 @@ def _stepwise(
         or verdict.flow.relations[0].queries != content.length
     ):
         return None
+    if by_head(relation):
+        return (
+            "the expectation differs from head to head, and no attention call shows the heads: outputs show "
+            "what they read together; expect the union of the heads"
+        )
     for item, seen in enumerate(verdict.flow.relations):
         one = single(relation, item).on(content.length) | Identity().on(content.length)
         if kept(seen - one, verdict.real, item).num_edges == 0:

@@ -23,6 +23,7 @@ LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
 _SIZES = {"grid", "thw", "hw", "shape", "shapes", "size", "sizes"}
 """The last words of names of integers that say how large something is."""
 _EDGES = {"edge_index", "adj", "adj_t", "edge_attr", "edge_weight"}
+INDEX = "an index"
 SOUND = {"input_values", "input_features", "waveform", "audio"}
 _HIDES_TRUE = ("padding", "pad_mask", "ignore")
 """Parts of names by which a boolean mask is known to mark padding by True, as in torch.nn."""
@@ -273,11 +274,17 @@ def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
 
     >>> resampled(np.array([[True, True, True, False, False, False]]), 3).tolist()
     [[True, True, False]]
+    >>> resampled(np.array([[True, True, True, False, False]]), 2).tolist()
+    [[True, False]]
     """
     batch, n = real.shape
-    if size and n % size == 0:
-        return np.asarray(real.reshape(batch, size, n // size).any(axis=-1))
-    return real.repeat(size // n, axis=-1) if n and size % n == 0 else None
+    if n and size > n:
+        return real.repeat(size // n, axis=-1) if size % n == 0 else None
+    for rate in (-(-n // size), n // size) if size else ():  # what is left over has a row, or none
+        if (size - 1) * rate < n < (size + 1) * rate:
+            whole = np.pad(real, ((0, 0), (0, max(0, size * rate - n))))[:, : size * rate]
+            return np.asarray(whole.reshape(batch, size, rate).any(axis=-1))
+    return None
 
 
 def _squeezed(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -316,7 +323,7 @@ def _mask_like(name: str, tensor: torch.Tensor) -> bool:
     """Booleans, and numbers that only say yes or no or are added to scores to hide keys."""
     if tensor.dtype == torch.bool:
         return True
-    if tensor.dim() < 2:
+    if tensor.dim() < 2 or tensor.is_complex():
         return False
     if tensor.is_floating_point():
         off = tensor[tensor != 0]
@@ -329,7 +336,7 @@ def _mask_like(name: str, tensor: torch.Tensor) -> bool:
 
 def is_labels(tensor: torch.Tensor, found: Reading) -> bool:
     """Whether a tensor holds -100 (what losses skip), or the tokens of another input moved on by one."""
-    if tensor.is_floating_point() or tensor.dtype == torch.bool:
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         return False
     if bool((tensor == -100).any()):
         return True
@@ -345,16 +352,16 @@ def _not_content(name: str, tensor: torch.Tensor, found: Reading, graph: bool) -
     last = _last(name)
     if last in _EDGES:
         return "edges of a graph"
-    if tensor.is_complex() or tensor.dim() == 0:
+    if tensor.dim() == 0:
         return "a number"
-    if tensor.is_floating_point():
+    if tensor.is_floating_point() or tensor.is_complex():
         if tensor.dim() == 1 and not found.contents:
             return "one vector without positions"
         return None
     if graph:
         return "an index into a graph"
     words = last.split("_")
-    if {"position", "positions"} & set(words) or (found.contents and _counts(tensor)):
+    if {"position", "positions"} & set(words):
         return "positions"
     if found.contents and words[-1] in _SIZES:
         return "sizes"
@@ -363,15 +370,9 @@ def _not_content(name: str, tensor: torch.Tensor, found: Reading, graph: bool) -
         beside = first.batch_axis is None and first.pool is not None and "." in name
         if beside and name.rpartition(".")[0] == first.name.rpartition(".")[0]:
             return None  # another sequence of the same list
-        return None if tensor.shape[0] == first.batch else "an index"
+        lengths = {one.length for one in found.sequences}
+        return None if tensor.shape[0] in {first.batch, *lengths} else INDEX
     return None
-
-
-def _counts(tensor: torch.Tensor) -> bool:
-    """Whether every row counts on by one from the start of a sequence: positions, not tokens."""
-    rows = tensor.long()
-    starts = bool((rows[..., 0] <= 2).all()) and bool((rows[..., 0] >= 0).all())
-    return tensor.shape[-1] > 2 and starts and bool((rows.diff(dim=-1) == 1).all())
 
 
 def as_content(model: nn.Module, name: str, tensor: torch.Tensor, found: Reading) -> Content:
@@ -385,7 +386,7 @@ def _as_content(
     """The axes of an input that carries content."""
     batch = found.contents[0].batch if found.contents else None
     batched = bool(found.contents) and found.contents[0].batch_axis is not None
-    if not tensor.is_floating_point():
+    if not (tensor.is_floating_point() or tensor.is_complex()):
         pool = _pool(model, tensor, labels)
         if tensor.dim() == 1:
             alone = batched and tensor.shape[0] == batch  # one number for each sequence

@@ -18,7 +18,7 @@ from erlangen.audit.flows import judge_flow
 from erlangen.audit.inputs import Content, with_content
 from erlangen.audit.measure import Pass, observe
 from erlangen.audit.outputs import Place
-from erlangen.audit.witnesses.flow import ULPS, Flow, differs
+from erlangen.audit.witnesses.flow import ULPS, Flow, part_of, usual_sizes
 from erlangen.relations import Neighborhoods
 
 POSITIONS = 24
@@ -112,8 +112,7 @@ def _moved(place: Place, after: Any, before: Any) -> np.ndarray:
     a, b = place.rows(after), place.rows(before)
     if a.shape != b.shape:
         return np.ones((1, 1), bool)
-    scale = float(b.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).max()) or 1.0
-    return np.asarray(differs(a, b)[1].numpy() > ULPS * torch.finfo(b.dtype).eps * scale)
+    return np.asarray(part_of(usual_sizes(b), a, b) > ULPS * torch.finfo(b.dtype).eps)
 
 
 def _flow(

@@ -22,7 +22,7 @@ measured to read, the symmetry of that, and whether the two agree. Implementatio
 and torch-geometric, where installed, and erlangen's own; all are small and have random weights. With
 --figures, a picture for each model, drawn from what was measured (the paper's Figure 5).
 
-\\b
+\b
 Examples:
   erlangen table2
   erlangen table2 --json

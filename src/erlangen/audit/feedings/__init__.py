@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from erlangen.audit.feedings import alone, longer, modes, other_content, padded, shorter
+from erlangen.audit.feedings import alone, longer, modes, other_content, other_sizes, padded, shorter, zeros
 from erlangen.audit.feedings.feeding import Feeding, Given
 
 FEEDINGS: dict[str, Callable[[Given], Iterator[Feeding]]] = {
@@ -16,6 +16,8 @@ FEEDINGS: dict[str, Callable[[Given], Iterator[Feeding]]] = {
     "alone": alone.feedings,
     "with gradients": modes.gradients,
     "autocast": modes.autocast,
+    "other sizes": other_sizes.feedings,
+    "zeros filled": zeros.feedings,
     "longer": longer.feedings,
 }
 """Name -> the feedings of that name that are made from the given inputs."""

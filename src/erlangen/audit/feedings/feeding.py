@@ -13,6 +13,9 @@ from erlangen.audit.inputs import Inputs
 from erlangen.audit.reading import Reading
 from erlangen.audit.witnesses.runs import EVAL, Mode
 
+FEW = 4
+"""So many positions are changed alone under feedings that differ from another one in one thing only."""
+
 
 @dataclass(frozen=True, eq=False)
 class Alike:
@@ -42,6 +45,8 @@ class Feeding:
     then."""
     thorough: bool = False
     """Whether every position is changed, as on the given inputs, and not a few spread ones."""
+    spread: int = 12
+    """How many positions are changed, spread evenly, where not every one is; all others in groups."""
     alike: tuple[Alike, ...] = ()
     """Other inputs whose rows must be equal up to rounding."""
     tolerant: bool = False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from erlangen.audit.feedings.feeding import Feeding, Given
-from erlangen.audit.witnesses.runs import AUTOCAST, GRADIENTS, TRAINING
+from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.witnesses.runs import AUTOCAST, GRADIENTS, TRAINING, TRAINING_AUTOCAST
 
 
 def training(given: Given) -> Iterator[Feeding]:
@@ -19,5 +19,6 @@ def gradients(given: Given) -> Iterator[Feeding]:
 
 
 def autocast(given: Given) -> Iterator[Feeding]:
-    """Evaluation mode under autocast to bfloat16: kernels and masks of another type."""
+    """Autocast to bfloat16, in evaluation and as people train: kernels and masks of another type."""
     yield given.feeding("autocast", given.inputs, AUTOCAST, exact=False)
+    yield given.feeding("autocast (training)", given.inputs, TRAINING_AUTOCAST, exact=False, spread=FEW)

@@ -150,8 +150,10 @@ def measure(runner: Runner, content: Content, positions: list[int] | None = None
             )
     n = content.length
     chosen = list(range(n)) if positions is None else sorted(set(positions))
+    usual = [usual_sizes(rows) for rows in base]
     moved = [np.zeros((*rows.shape[:2], n), bool) for rows in base]
     sizes = [np.zeros((*rows.shape[:2], n)) for rows in base]
+    parts = [np.zeros((*rows.shape[:2], n)) for rows in base]
     done: list[int] = []
     for j in spread(chosen):
         if len(done) >= FEWEST and runner.late:
@@ -159,10 +161,11 @@ def measure(runner: Runner, content: Content, positions: list[int] | None = None
         done.append(j)
         output = runner.changed(content, j)
         for k, place in enumerate(found):
-            parts = differs(_rows_like(place, output, base[k]), base[k])
-            moved[k][:, :, j], sizes[k][:, :, j] = (part.numpy() for part in parts)
-    leaks = _batch_leaks(runner, content, found, base_output)
-    roundings, untold = _rounding(runner, content, found, base, moved, sizes, sorted(done))
+            rows = _rows_like(place, output, base[k])
+            moved[k][:, :, j], sizes[k][:, :, j] = (part.numpy() for part in differs(rows, base[k]))
+            parts[k][:, :, j] = part_of(usual[k], rows, base[k], sizes[k][:, :, j])
+    leaks = batch_leaks(runner, content, found, base_output)
+    roundings, untold = _rounding(runner, content, found, base, moved, sizes, parts, sorted(done))
     told = sorted(set(done) - untold)
     if done and not told:
         raise DataError("there was no time to tell rounding from dependence: give a larger budget")
@@ -226,6 +229,32 @@ def _scale(rows: torch.Tensor) -> float:
     return float(rows.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().max()) or 1.0
 
 
+def usual_sizes(rows: torch.Tensor) -> torch.Tensor:
+    """The size by which changes of each feature are judged: its own largest entry, at least the middle one of
+    all features.
+
+    One banned logit of -1e4 must not excuse the others, and is itself known to so many places only.
+    """
+    columns = rows.detach().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().amax((0, 1)).double()
+    middle = float(columns.median()) or float(columns.max()) or 1.0
+    return columns.clamp(min=middle)
+
+
+def part_of(
+    usual: torch.Tensor, rows: torch.Tensor, base: torch.Tensor, sizes: np.ndarray | None = None
+) -> np.ndarray:
+    """How much each row moved at most, as a part of the usual size of the feature that moves.
+
+    `sizes` is how much it moved, where that is known.
+    """
+    sizes = differs(rows, base)[1].numpy() if sizes is None else sizes
+    most = float(usual.max())
+    if most <= 2 * float(usual.min()) or not sizes.any():
+        return sizes / most
+    divided = (part.double() / usual.to(part.device) for part in (rows, base))
+    return differs(*divided)[1].numpy()
+
+
 def differs(rows: torch.Tensor, base: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For each row: did any bit move, and by how much at most."""
     moved = torch.zeros(rows.shape[:-1], dtype=torch.bool)
@@ -250,7 +279,7 @@ ITEMS = 64
 """So many items of a batch are changed, each by itself, to see whether another one moves."""
 
 
-def _batch_leaks(
+def batch_leaks(
     runner: Runner, content: Content, found: list[Place], base: object
 ) -> list[tuple[int, int, float] | None]:
     """For every output: (item changed, item that moved, how much), when one item of a batch moves another."""
@@ -341,6 +370,7 @@ def _rounding(
     base: list[torch.Tensor],
     moved: list[np.ndarray],
     sizes: list[np.ndarray],
+    parts: list[np.ndarray],
     done: list[int],
 ) -> tuple[list[np.ndarray], set[int]]:
     """Which of the changes are rounding, for every output; and positions that there was no time to tell
@@ -349,7 +379,7 @@ def _rounding(
     grown = _grown(runner, found, base, moved, sizes)
     for k, rows in enumerate(base):
         limit = SMALL_IN_DOUBLE if rows.dtype == torch.float64 else ULPS * torch.finfo(rows.dtype).eps
-        suspects.append(moved[k] & (sizes[k] <= max(limit * _scale(rows), grown[k])))
+        suspects.append(moved[k] & ((parts[k] <= limit) | (sizes[k] <= grown[k])))
     result, untold = [np.zeros_like(one) for one in suspects], set[int]()
     for dtype in (torch.float64, torch.float32):  # those in double are run in single precision
         mine = [

@@ -7,19 +7,24 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs, changed_together
-from erlangen.audit.outputs import Place, floating, output_tensors, places
+from erlangen.audit.outputs import Place, floating, output_tensors, places, unread
 from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
 
+Zeros = dict[str, torch.Tensor]
+"""Name of a parameter -> which of its entries, all of them zero, have other values."""
+FILL = 0.02
+"""The usual size of these values: that of a fresh weight, so that nothing overflows."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Mode:
     """How a model is run: what training, serving and mixed precision switch on and off."""
 
@@ -27,6 +32,10 @@ class Mode:
     train: bool = False
     grad: bool = False
     autocast: bool = False
+    zeros: Zeros = field(default_factory=dict)
+    """Entries of parameters that are zero and are run with other values."""
+    statistics: bool = True
+    """Whether batch norms take the statistics of the batch in training, and not those they keep."""
 
     @contextmanager
     def on(self, model: nn.Module) -> Iterator[None]:
@@ -38,17 +47,40 @@ class Mode:
             if self.autocast:
                 stack.enter_context(torch.autocast(device, dtype=torch.bfloat16))
             model.train(self.train)
+            for module, _ in () if self.statistics else before:
+                if isinstance(module, BATCH_NORM):
+                    module.eval()
             try:
-                yield
+                with _filled(model, self.zeros):
+                    yield
             finally:
                 for module, training in before:
                     module.training = training
+
+
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
+
+
+@contextmanager
+def _filled(model: nn.Module, zeros: Zeros) -> Iterator[None]:
+    """Give entries of parameters that are zero other values, and zero them again."""
+    generator = torch.Generator().manual_seed(11)
+    held = [(parameter.data, zeros[name]) for name, parameter in model.named_parameters() if name in zeros]
+    try:
+        for data, entries in held:
+            drawn = torch.randn(int(entries.sum()), generator=generator)
+            data[entries] = (drawn * FILL).to(data)
+        yield
+    finally:
+        for data, entries in held:
+            data[entries] = 0
 
 
 EVAL = Mode("eval")
 TRAINING = Mode("training", train=True, grad=True)
 GRADIENTS = Mode("with gradients", grad=True)
 AUTOCAST = Mode("autocast", autocast=True)
+TRAINING_AUTOCAST = Mode("training under autocast", train=True, grad=True, autocast=True)
 
 
 def now() -> float:
@@ -97,6 +129,8 @@ class Runner:
         self.runs, self._spent = 0, 0.0
         self.end = math.inf
         """When this runner's share of the budget is spent: those who run it many times then stop."""
+        self.unread: dict[str, str] = {}
+        """Parts of the output that were not looked into, and what they are."""
         self._places: list[Place] | None = None
         self._bases: list[Any] = []
         self._items: dict[str, Any] = {}
@@ -140,12 +174,14 @@ class Runner:
     def like_runner(self, other: Runner) -> None:
         """Take the two runs of another runner on the same inputs in the same mode for the own ones."""
         self._bases, self.runs, self._spent = list(other._bases), other.runs, other._spent
+        self.unread = other.unread
 
     def _base(self, number: int) -> Any:
         while len(self._bases) <= number:
             # Copies: a model may write its next output into the memory of this one.
             copies: dict[int, torch.Tensor] = {}
             output = self._run(self.inputs, nullcontext(), None)
+            self.unread |= unread(output)
             self._bases.append(
                 {
                     name: copies.setdefault(id(tensor), tensor.detach().clone())
@@ -180,7 +216,8 @@ class Runner:
                 if like is not None and not like.fits(sizes[place.name], self.reading.batch):
                     like = None
                 if like is not None:  # axes of equal size by chance are told by the feeding where they differ
-                    made[number] = replace(like, items=self.reading.batch)
+                    room = None if like.filled is None else sequences[0].length
+                    made[number] = replace(like, items=self.reading.batch, filled=room)
             self._places = sorted(made, key=lambda place: place.pooled)
         return self._places
 
@@ -234,7 +271,7 @@ class Runner:
         if own:
             self.snapshot.restore_state()
         if recast is not None:
-            inputs = inputs.map(lambda t: t.to(recast) if t.is_floating_point() else t)
+            inputs = inputs.map(lambda t: _recast(t, recast))
         self.random.set()
         begun, copied = now(), inputs.copied()  # outside: a copy is no step of the model
         with ExitStack() as stack:
@@ -248,6 +285,12 @@ class Runner:
         self.runs += 1
         self._spent += now() - begun
         return output
+
+
+def _recast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 @contextmanager

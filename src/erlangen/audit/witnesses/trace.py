@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import name_of
+from erlangen.audit.containers import leaves
 from erlangen.audit.inputs import Content
-from erlangen.audit.outputs import output_tensors
 from erlangen.audit.witnesses.runs import Runner
 
 EVENTS = 4096
@@ -110,7 +110,7 @@ class Tracer(TorchFunctionMode):
     def _entering(self, name: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             with torch._C.DisableTorchFunction():
-                for _, tensor in output_tensors((*args, *kwargs.values())):
+                for _, tensor in leaves((args, kwargs)):
                     self._note("enters", tensor, name, type(module).__name__)
             self._stack.append((name, type(module).__name__))
 
@@ -119,7 +119,7 @@ class Tracer(TorchFunctionMode):
     def _leaving(self, name: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             with torch._C.DisableTorchFunction():
-                for _, tensor in output_tensors(output):
+                for _, tensor in leaves(output):
                     self._note("leaves", tensor)
             while len(self._stack) > 1 and self._stack.pop()[0] != name:
                 pass
