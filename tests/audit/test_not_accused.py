@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
+import erlangen as er
 from audit.accusable import CASES, Case
 from erlangen.audit import audit
 from erlangen.audit.report import Report
@@ -47,3 +49,13 @@ def test_one_side_of_padding_can_be_asked_for() -> None:
     assert "with an attention_mask added by the audit" in report.verdict_line()
     report = audit(model, inputs, feedings=["padded left"], flow=False)
     assert report.tried["feedings"] == ["given", "padded left"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("module", [nn.GRU, nn.LSTM])
+def test_states_of_layers_are_no_rows(module: type[nn.RNNBase], batch: int) -> None:
+    """(layers, batch, features): two layers are as many as the positions of a shorter input, by chance."""
+    model = module(3, 3, num_layers=2, batch_first=True)
+    assert audit(model, torch.randn(batch, 4, 3), er.Causal()).verdict == "holds"
+    both = module(3, 3, num_layers=2, batch_first=True, bidirectional=True)
+    assert audit(both, torch.randn(batch, 4, 3), er.Causal()).verdict == "violated"

@@ -39,7 +39,7 @@ def test_bert_reads_everything_but_padding(impl):
     assert report.calls[0].bias == "full"
     assert [trial.label for trial in report.trials] == [
         "shorter", "padded", "padded left", "training", "other content", "alone", "with gradients",
-        "autocast",
+        "autocast", "autocast (training)", "other sizes", "zeros filled",
     ]  # fmt: skip
     assert report.unchanged
 

@@ -169,8 +169,11 @@ class Place:
 
     def fits(self, shape: tuple[int, ...], items: int) -> bool:
         """Whether an output of this shape, for so many items, can have its rows here."""
-        axes = max(self.axis or 0, self.batch_axis or 0)
-        return len(shape) > axes or not shape if self.folded is None else shape[0] % items == 0
+        if self.folded is not None:
+            return shape[0] % items == 0
+        # A batch of one has axes of its size by chance: states of layers, (1, batch, features).
+        by_chance = self.items == 1 and items > 1
+        return not shape or (len(shape) > max(self.axis or 0, self.batch_axis or 0) and not by_chance)
 
     def _unfolded(self, tensor: torch.Tensor) -> tuple[int, int]:
         rows = tensor.shape[0] // self.items
@@ -212,7 +215,9 @@ def place_of(
     if batch_axis is None:
         if batch > 1 and shape[0] % batch == 0 and shape[0] > batch:
             return Place(name, None, 0, batch, "items first")
-        return Place(name, 0 if tensor.dim() >= 2 else None, None)
+        return Place(name, 0 if tensor.dim() >= 2 and not _kept(fixed, tensor) else None, None)
+    if tensor.dim() == 3 and batch_axis == 1 and _kept(fixed, tensor):
+        return Place(name, None, batch_axis, batch)  # states of layers, (layers, batch, features)
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
     fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
     if tensor.dim() >= 3:
@@ -221,7 +226,7 @@ def place_of(
         if len(rooms) == 1:
             return Place(name, rooms[0], batch_axis, batch, filled=first.length)
         if tensor.dim() == 3 and batch_axis == 1 and usual not in fitting:
-            return Place(name, usual, batch_axis, batch)  # states of layers, (layers, batch, features)
+            return Place(name, usual, batch_axis, batch)  # states of layers
         chance = not fixed and tensor.dim() == 3 and shape[usual] > 1 and fitting and fitting[0] == 2
         if usual in fitting or not fitting or chance:
             return Place(name, usual, batch_axis, batch)
@@ -240,6 +245,11 @@ def _batch_axis(shape: tuple[int, ...], first: Content, moved: torch.Tensor | No
             return None
         return (alone or fitting)[0]
     return fitting[0] if fitting else None
+
+
+def _kept(fixed: frozenset[int], tensor: torch.Tensor) -> bool:
+    """Whether no axis of an output has another size where the input is shorter: none is of positions."""
+    return len(fixed) == tensor.dim()
 
 
 def _filled(moved: torch.Tensor | None, axis: int, length: int) -> bool:

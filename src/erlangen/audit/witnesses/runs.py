@@ -202,22 +202,25 @@ class Runner:
         if self._places is None:
             sequences = self.reading.sequences
             other = None
-            known = all(place.name in self.like for place in places(self.base(), self.reading.contents))
+            output, batch = self.base(), self.reading.batch
+            sizes = {name: tensor.shape for name, tensor in floating(output)}
+            like = {
+                name: place
+                for name, place in self.like.items()
+                if name in sizes and place.fits(sizes[name], batch)
+            }
+            known = all(place.name in like for place in places(output, self.reading.contents))
             if sequences and sequences[0].batch > 1 and not known:
                 try:
                     other = self.first_item(sequences[0])
                 except Exception:
                     other = None  # content that cannot be changed is reported where its flow is measured
-            output = self.base()
             made = places(output, self.reading.contents, other, self.fixed)
-            sizes = {name: tensor.shape for name, tensor in floating(output)}
             for number, place in enumerate(made):
-                like = self.like.get(place.name)
-                if like is not None and not like.fits(sizes[place.name], self.reading.batch):
-                    like = None
-                if like is not None:  # axes of equal size by chance are told by the feeding where they differ
-                    room = None if like.filled is None else sequences[0].length
-                    made[number] = replace(like, items=self.reading.batch, filled=room)
+                told = like.get(place.name)
+                if told is not None:  # axes of equal size by chance are told by the feeding where they differ
+                    room = None if told.filled is None else sequences[0].length
+                    made[number] = replace(told, items=batch, filled=room)
             self._places = sorted(made, key=lambda place: place.pooled)
         return self._places
 
