@@ -8,7 +8,6 @@ import torch
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import Causal, Empty, GridOffset, Identity, Offset, Window
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.parse import parse
 from erlangen.symmetry import symmetry, translations
 
@@ -34,7 +33,7 @@ def test_bad_parameters_are_refused(make, message):
 def test_a_grid_offset_fits_its_grid_only():
     with pytest.raises(SizeError, match="has 6 cells, but was bound to 7 keys"):
         GridOffset((2, 3), (0, 1)).on(7)
-    assert own_sizes(GridOffset((2, 3), (0, 1), queries=(1, 4))) == (4, 6)
+    assert GridOffset((2, 3), (0, 1), queries=(1, 4)).own_sizes == (4, 6)
 
 
 def test_offsets_simplify():

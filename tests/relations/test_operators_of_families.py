@@ -10,7 +10,6 @@ import pytest
 
 import erlangen as er
 from erlangen.errors import ParameterError
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.parse import HYPER, KNOWN, WEIGHTED
 from erlangen.symmetry import translations
@@ -90,7 +89,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_parts_with_fewer_queries_fit_the_last_positions():
     apart = er.Bipartite(0, 2) & er.GridOffset((1, 2), (0, 0), (1, 1))
-    assert own_sizes(apart) == (1, 2)
+    assert apart.own_sizes == (1, 2)
     assert apart.on(2).num_edges == 0
     found = translations(apart, 2)
     assert (found.n, found.prefix) == (2, True)
@@ -107,6 +106,6 @@ SIZED = [
 @pytest.mark.parametrize(("a", "b"), list(product(SIZED, SIZED)), ids=repr)
 def test_the_sizes_of_an_expression_are_sizes_it_can_be_bound_to(a, b):
     for relation in (a & b, a | b, *([a - b] if a != b else [])):
-        sizes = own_sizes(relation)
+        sizes = relation.own_sizes
         assert sizes is not None
         assert relation.on(*sizes).keys == 4

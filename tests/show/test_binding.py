@@ -19,7 +19,6 @@ from erlangen.relations import (
     Random,
     Window,
 )
-from erlangen.relations.extent import own_sizes
 from erlangen.show.binding import bind, bind_all, sizes_for
 
 
@@ -38,7 +37,7 @@ from erlangen.show.binding import bind, bind_all, sizes_for
     ],
 )
 def test_own_sizes(relation, sizes):
-    assert own_sizes(relation) == sizes
+    assert relation.own_sizes == sizes
     if sizes is not None:
         bound = relation.on(*sizes)
         assert (bound.queries, bound.keys) == sizes
@@ -46,7 +45,7 @@ def test_own_sizes(relation, sizes):
 
 def test_own_sizes_that_disagree():
     with pytest.raises(SizeError, match="different sizes: 5 queries x 5 keys and 7 queries x 7 keys"):
-        own_sizes(Documents([2, 3]) & Bipartite(3, 4))
+        (Documents([2, 3]) & Bipartite(3, 4)).own_sizes  # noqa: B018
     with pytest.raises(SizeError, match="members of different sizes"):
         sizes_for(Batch([Documents([2]), Documents([3])]), None, None)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from erlangen.bias.certificates import Certificate, encode
 from erlangen.bias.kinds import KINDS
-from erlangen.bias.laws import always
 from erlangen.bias.properties import PROPERTIES
 from erlangen.bias.table1 import Row, row
 from erlangen.bias.ternary import TernaryBias, classify_ternary
@@ -27,7 +26,6 @@ from erlangen.relations import (
     WeightedRelation,
     Window,
 )
-from erlangen.relations.extent import own_sizes
 from erlangen.symmetry import Group, symmetry
 
 MAX_FAMILY = 2_000_000
@@ -182,7 +180,7 @@ def classify(
     if relation.data_dependent:
         return _data_dependent(relation, n)
     if n is None:
-        sizes = own_sizes(relation)
+        sizes = relation.own_sizes
         return (
             _for_every_size(relation) if sizes is None else _at(relation.on(*sizes), repr(relation), relation)
         )
@@ -259,7 +257,7 @@ def _family(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
 def _for_every_size(relation: Relation) -> Bias:
     text, family = repr(relation), _family(relation)
     if family is None or family[0] > MAX_FAMILY:
-        laws = {name: Certificate(name, True, {}, 0, every_size=True) for name in sorted(always(relation))}
+        laws = {name: Certificate(name, True, {}, 0, every_size=True) for name in sorted(relation.laws)}
         return Bias(text, None, None, (), None, None, None, laws, "symbolic" if laws else "none", 0)
     size, group = family
     at = _at(relation.on(size), text, relation)

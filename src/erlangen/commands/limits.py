@@ -35,7 +35,6 @@ def small_enough(relation: Any, n: int | None, keys: int | None = None) -> None:
     2,000,000,000 runs, more than the 5,000,000 that are looked at; choose smaller sizes
     """
     from erlangen.relations import Batch, PerHead, Relation, WeightedRelation
-    from erlangen.relations.extent import own_sizes
     from erlangen.relations.hyper import points
     from erlangen.show.binding import affordable, members
 
@@ -46,7 +45,7 @@ def small_enough(relation: Any, n: int | None, keys: int | None = None) -> None:
             points(n, "n")  # ternary relations bound everything else themselves
         return
     for _, member in members(relation):
-        queries, width = (n, n if keys is None else keys) if n is not None else own_sizes(member) or (0, 0)
+        queries, width = (n, n if keys is None else keys) if n is not None else member.own_sizes or (0, 0)
         if not member.data_dependent and min(queries, width) >= 0:
             affordable(member, queries, width, MOST_RUNS, "looked at")
 

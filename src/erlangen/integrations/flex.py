@@ -12,10 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from erlangen.attention.binding import Bound, bind
 from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Relation, Tiles
-from erlangen.relations.graphs import Graph, Random
 from erlangen.relations.lookup import search
-from erlangen.relations.operators import Closure, Composition, Node, Power
-from erlangen.relations.partitions import Documents
 
 BLOCK = 128
 """FlexAttention's block size."""
@@ -43,7 +40,7 @@ def mask_mod(
     """
     keys = queries if keys is None else keys
     offset = keys - queries
-    if isinstance(relation, Relation) and _is_arithmetic(relation):
+    if isinstance(relation, Relation) and relation.arithmetic:
         return lambda b, h, i, j: relation.holds(i + offset, j, keys)
     return _table_mod(bind(relation, batch=batch, heads=heads, queries=queries, keys=keys), device)
 
@@ -118,12 +115,6 @@ def _blocks(tiles: Tiles, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     present[tiles.rows[chosen], tiles.columns[chosen]] = True
     order = np.argsort(~present, axis=1, kind="stable").astype(np.int32)
     return present.sum(1).astype(np.int32), order
-
-
-def _is_arithmetic(relation: Relation) -> bool:
-    if isinstance(relation, (Documents, Graph, FromMask, Random, Composition, Power, Closure)):
-        return False
-    return not isinstance(relation, Node) or all(map(_is_arithmetic, relation.operands))
 
 
 def _table_mod(bound: Bound, device: torch.device | str) -> MaskMod:

@@ -100,6 +100,10 @@ class Graph(Relation):
             return f"Graph(<{self._bound.num_edges} edges>{nodes})"
         return f"Graph({[tuple(edge) for edge in self.edges().tolist()]}{nodes})"
 
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return None if self.nodes is None else (self.nodes, self.nodes)
+
     def _require(self, site: Site) -> None:
         bound = f"was bound to {site.positions.size} queries x {site.keys} keys"
         if self.nodes is not None and site.keys != self.nodes:
@@ -168,6 +172,10 @@ class FromMask(Relation):
             return f"FromMask(<{q} x {k}, {self._bound.num_edges} edges>)"
         return f"FromMask({self._bound.dense().astype(int).tolist()})"
 
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return self._bound.queries, self._bound.keys
+
     def _require(self, site: Site) -> None:
         q, k = self._bound.queries, self._bound.keys
         positions = site.positions
@@ -211,6 +219,10 @@ class Random(Relation):
 
     def _require(self, site: Site) -> None:
         need_joint(self, site)
+
+    def runs_needed(self, queries: int, keys: int) -> int:
+        drawn = min(self.keys_per_query, keys)
+        return queries * max(drawn, drawn * drawn // 256)  # each key drawn is compared with those before
 
     def _bind(self, site: Site) -> Neighborhoods:
         rows, n, k = site.positions.size, site.keys, min(self.keys_per_query, site.keys)

@@ -44,6 +44,16 @@ class Grid(Relation):
         object.__setattr__(self, "shape", lengths)
         object.__setattr__(self, "radius", radii)
 
+    _laws = frozenset({"reflexive", "symmetric"})
+    _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return self
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return prod(self.shape), prod(self.shape)
+
     def _require(self, site: Site) -> None:
         if site.keys != prod(self.shape):
             raise SizeError(f"{self} has {prod(self.shape)} cells, but was bound to {site.keys} keys")

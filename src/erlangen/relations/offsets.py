@@ -12,7 +12,7 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.relation import Relation, Site
+from erlangen.relations.relation import EQUIVALENCE, Relation, Site
 
 
 @final
@@ -33,6 +33,16 @@ class Offset(Relation):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", sizes.integer(self.by, "Offset(by)"))
+
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return Offset(-self.by)
+
+    @property
+    def laws(self) -> frozenset[str]:
+        antisymmetric = frozenset({"antisymmetric", "toeplitz"})
+        return antisymmetric if self.by else antisymmetric | EQUIVALENCE
 
     def _bind(self, site: Site) -> Neighborhoods:
         keys = site.positions + sizes.clamp(self.by)
@@ -79,6 +89,21 @@ class GridOffset(Relation):
     def __repr__(self) -> str:
         apart = f", queries={self.queries}" if self.queries != self.shape else ""
         return f"GridOffset(shape={self.shape}, by={self.by}{apart})"
+
+    _arithmetic = True
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return prod(self.queries), prod(self.shape)
+
+    @property
+    def laws(self) -> frozenset[str]:
+        return frozenset({"antisymmetric"}) if self.queries == self.shape else frozenset()
+
+    def _transposed(self) -> Relation:
+        if self.queries != self.shape:
+            return super()._transposed()
+        return GridOffset(self.shape, [-distance for distance in self.by])
 
     def _require(self, site: Site) -> None:
         if site.keys != prod(self.shape):

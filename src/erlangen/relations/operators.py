@@ -5,17 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, final
+from typing import Any, ClassVar, final
 
+from erlangen.errors import SizeError
 from erlangen.relations import bitrows, simplify, sizes
-from erlangen.relations.graphs import FromMask, Graph
-from erlangen.relations.grids import Grid
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.offsets import GridOffset, Offset
 from erlangen.relations.orders import Empty, Full, Identity
-from erlangen.relations.partitions import Blocks, Documents, Global
-from erlangen.relations.relation import Relation, Site, need_joint, need_keys
-from erlangen.relations.windows import Dilated, Ring, Window
+from erlangen.relations.relation import PREORDER, Relation, Site, need_joint, need_keys
+from erlangen.relations.windows import Window
 
 Rule = Callable[[Relation, Relation], Relation | None]
 
@@ -69,6 +66,41 @@ class Node(Relation):
     def data_dependent(self) -> bool:
         return any(operand.data_dependent for operand in self.operands)
 
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        found = [own for operand in self.operands if (own := operand.own_sizes) is not None]
+        for own in found[1:]:
+            if own[1] != found[0][1]:
+                (q, k), (other_q, other_k) = found[0], own
+                raise SizeError(
+                    f"{self} has parts of different sizes: "
+                    f"{q} queries x {k} keys and {other_q} queries x {other_k} keys"
+                )
+        return min(found) if found else None
+
+    @property
+    def arithmetic(self) -> bool:
+        return self._keeps_arithmetic and all(operand.arithmetic for operand in self.operands)
+
+    _keeps_arithmetic: ClassVar[bool] = True
+
+    @property
+    def pointwise(self) -> bool:
+        return self._keeps_pointwise and all(operand.pointwise for operand in self.operands)
+
+    _keeps_pointwise: ClassVar[bool] = True
+
+    @property
+    def laws(self) -> frozenset[str]:
+        return self._kept(*(operand.laws for operand in self.operands))
+
+    @abstractmethod
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        """Which laws the operator keeps, from the laws of its operands."""
+
+    def runs_needed(self, queries: int, keys: int) -> int:
+        return max(operand.runs_needed(queries, keys) for operand in self.operands)
+
 
 class _Nary(Node):
     """Intersection and union: the order in which operands were written is kept, but does not count."""
@@ -97,6 +129,14 @@ class Intersection(_Nary):
 
     _level, _symbol = _INTERSECTION, "&"
 
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        every, some = first.intersection(*rest), first.union(*rest)
+        # Not "total": j <= i and i <= j are total, and meet in the identity.
+        return every & {"reflexive", "symmetric", "transitive", "toeplitz"} | some & {"antisymmetric"}
+
+    def _transposed(self) -> Relation:
+        return intersection(*(operand.T for operand in self.operands))
+
     def _bind(self, site: Site) -> Neighborhoods:
         return reduce(lambda a, b: a & b, (operand._bind(site) for operand in self.operands))
 
@@ -109,6 +149,15 @@ class Union(_Nary):
     """a | b: pairs in some operand."""
 
     _level, _symbol = _UNION, "|"
+
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        return first.intersection(*rest) & {"symmetric", "toeplitz"} | first.union(*rest) & {
+            "reflexive",
+            "total",
+        }
+
+    def _transposed(self) -> Relation:
+        return union(*(operand.T for operand in self.operands))
 
     def _bind(self, site: Site) -> Neighborhoods:
         return reduce(lambda a, b: a | b, (operand._bind(site) for operand in self.operands))
@@ -137,6 +186,12 @@ class Complement(_Unary):
     def __repr__(self) -> str:
         return f"~{_show(self._inner, _COMPLEMENT)}"
 
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        return first & {"symmetric", "toeplitz"}
+
+    def _transposed(self) -> Relation:
+        return complement(self._inner.T)
+
     def _bind(self, site: Site) -> Neighborhoods:
         return ~self._inner._bind(site)
 
@@ -163,6 +218,12 @@ class Transpose(_Joint, _Unary):
     def __repr__(self) -> str:
         return f"{_show(self._inner, _ATOM)}.T"
 
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        return first
+
+    def _transposed(self) -> Relation:
+        return self._inner
+
     def _bind(self, site: Site) -> Neighborhoods:
         return self._inner._bind(site.everywhere()).T.restrict(site.positions)
 
@@ -175,6 +236,7 @@ class Composition(_Joint):
     """a @ b @ ...: which keys are reached by one step of each, in this order."""
 
     _level = _COMPOSITION
+    _keeps_arithmetic = _keeps_pointwise = False
     __slots__ = ("_steps",)
 
     def __init__(self, steps: tuple[Relation, ...]) -> None:
@@ -193,6 +255,12 @@ class Composition(_Joint):
         for step in self._steps[1:]:
             step._require(site.everywhere())
 
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        return first.intersection(*rest) & {"reflexive"}
+
+    def _transposed(self) -> Relation:
+        return reduce(composition, (step.T for step in reversed(self._steps)))
+
     def _bind(self, site: Site) -> Neighborhoods:
         first, *rest = self._steps
         return reduce(lambda a, step: a.compose(step._bind(site.everywhere())), rest, first._bind(site))
@@ -203,6 +271,7 @@ class Power(_Joint):
     """a ** p: exactly p steps of a."""
 
     _level = _POWER
+    _keeps_arithmetic = _keeps_pointwise = False
     __slots__ = ("_base", "_exponent")
 
     def __init__(self, base: Relation, exponent: int) -> None:
@@ -220,6 +289,12 @@ class Power(_Joint):
     def __repr__(self) -> str:
         return f"{_show(self._base, _ATOM)} ** {self._exponent}"
 
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        return first & {"reflexive", "symmetric"}
+
+    def _transposed(self) -> Relation:
+        return power(self._base.T, self._exponent)
+
     def _bind(self, site: Site) -> Neighborhoods:
         square, exponent = self._base._bind(site.everywhere()), self._exponent
         result = Identity()._bind(site)
@@ -236,8 +311,16 @@ class Power(_Joint):
 class Closure(_Joint, _Unary):
     """a.closure(): one or more steps of a."""
 
+    _keeps_arithmetic = _keeps_pointwise = False
+
     def __repr__(self) -> str:
         return f"{_show(self._inner, _ATOM)}.closure()"
+
+    def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
+        return first & {"reflexive", "symmetric", "total"} | {"transitive"}
+
+    def _transposed(self) -> Relation:
+        return closure(self._inner.T)
 
     def _bind(self, site: Site) -> Neighborhoods:
         reached = self._inner._bind(site.everywhere())
@@ -365,7 +448,7 @@ def power(base: Relation, exponent: int) -> Relation:
     exponent = sizes.count(exponent, "the exponent of **")
     if exponent == 0:
         return Identity()
-    if exponent == 1 or isinstance(base, (*simplify.PREORDERS, Empty)):
+    if exponent == 1 or base.laws >= PREORDER or isinstance(base, Empty):
         return base
     if isinstance(base, Window):
         return Window(base.lookback * exponent, base.lookahead * exponent)
@@ -385,43 +468,3 @@ def closure(relation: Relation) -> Relation:
         return relation
     simple = simplify.close(relation)
     return Closure(relation) if simple is None else simple
-
-
-def transpose(relation: Relation) -> Relation:
-    """a.T, pushed down to the leaves, where most relations know their own.
-
-    >>> from erlangen.relations import Causal, Window
-    >>> Window(lookback=3, lookahead=1).T, (Causal() @ Dilated(2)).T, Causal().T.T
-    (Window(lookback=1, lookahead=3), Dilated(step=2) @ Causal().T, Causal())
-    """
-    match relation:
-        case Transpose():
-            return relation._inner
-        case Full() | Empty() | Identity() | Blocks() | Documents() | Dilated() | Grid():
-            return relation
-        case Window():
-            return Window(relation.lookahead, relation.lookback)
-        case Ring():
-            return Ring(relation.lookahead, relation.lookback)
-        case Offset():
-            return Offset(-relation.by)
-        case GridOffset() if relation.queries == relation.shape:
-            return GridOffset(relation.shape, [-distance for distance in relation.by])
-        case Global():
-            return Global(keys=relation.queries, queries=relation.keys)
-        case Graph() | FromMask():
-            return relation._transposed()
-        case Intersection():
-            return intersection(*map(transpose, relation.operands))
-        case Union():
-            return union(*map(transpose, relation.operands))
-        case Complement():
-            return complement(transpose(relation._inner))
-        case Composition():
-            return reduce(composition, map(transpose, reversed(relation.operands)))
-        case Power():
-            return power(transpose(relation._base), relation._exponent)
-        case Closure():
-            return closure(transpose(relation._inner))
-        case _:
-            return Transpose(relation)

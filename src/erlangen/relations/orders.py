@@ -10,7 +10,7 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.relation import Relation, Site
+from erlangen.relations.relation import EQUIVALENCE, PREORDER, Relation, Site
 
 
 @final
@@ -21,6 +21,15 @@ class Full(Relation):
     >>> Full().on(3).density
     1.0
     """
+
+    _laws = EQUIVALENCE | {"total", "toeplitz"}
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return self
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        return [np.arange(n)]
 
     def _bind(self, site: Site) -> Neighborhoods:
         zero = np.zeros_like(site.positions)
@@ -42,6 +51,15 @@ class Empty(Relation):
     array([0, 1, 2])
     """
 
+    _laws = frozenset({"symmetric", "antisymmetric", "transitive", "toeplitz"})
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return self
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        return [np.arange(n)]
+
     def _bind(self, site: Site) -> Neighborhoods:
         zero = np.zeros_like(site.positions)
         return Neighborhoods.from_bands(site.keys, zero, zero)
@@ -58,6 +76,15 @@ class Identity(Relation):
     >>> Identity().on(3).edges().tolist()
     [[0, 0], [1, 1], [2, 2]]
     """
+
+    _laws = EQUIVALENCE | {"antisymmetric", "toeplitz"}
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return self
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        return [np.arange(n)]
 
     def _bind(self, site: Site) -> Neighborhoods:
         return Neighborhoods.from_bands(site.keys, site.positions, site.positions + 1)
@@ -76,6 +103,12 @@ class Causal(Relation):
     >>> Causal().on(3).dense().astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
+
+    _laws = PREORDER | {"antisymmetric", "total", "toeplitz"}
+    _pointwise = _arithmetic = True
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        return []
 
     def _bind(self, site: Site) -> Neighborhoods:
         return Neighborhoods.from_bands(site.keys, np.zeros_like(site.positions), site.positions + 1)
@@ -100,6 +133,12 @@ class Prefix(Relation):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", sizes.count(self.length, "Prefix(length)"))
+
+    _laws = PREORDER | {"total"}
+    _pointwise = _arithmetic = True
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        return [np.arange(min(self.length, n))]
 
     def _bind(self, site: Site) -> Neighborhoods:
         stops = np.maximum(site.positions + 1, sizes.clamp(self.length))

@@ -15,7 +15,7 @@ from erlangen.relations import intervals, sizes
 from erlangen.relations.lookup import like, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
-from erlangen.relations.relation import Relation, Site, need_keys
+from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 if TYPE_CHECKING:
     from erlangen.relations.families import Batch
@@ -39,6 +39,16 @@ class Bipartite(Relation):
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoder", sizes.size(self.encoder, "Bipartite(encoder)"))
         object.__setattr__(self, "decoder", sizes.size(self.decoder, "Bipartite(decoder)"))
+
+    _arithmetic = True
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return self.encoder + self.decoder, self.encoder + self.decoder
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        halves = [np.arange(self.encoder), np.arange(self.encoder, n)]
+        return halves if all(half.size for half in halves) else [np.arange(n)]
 
     def _require(self, site: Site) -> None:
         if site.keys != self.encoder + self.decoder:
@@ -145,6 +155,22 @@ class Documents(Relation):
     def _edges_of_documents(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(np.array(self.lengths, np.int64))]).astype(np.int64)
 
+    _laws = EQUIVALENCE
+
+    def _transposed(self) -> Relation:
+        return self
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        return sum(self.lengths), sum(self.lengths)
+
+    def parts(self, n: int) -> dict[int, np.ndarray] | None:
+        lengths = np.array(self.lengths, np.int64)
+        starts = np.cumsum(lengths) - lengths
+        distinct, first = np.unique(lengths, return_index=True)
+        ordered = [int(distinct[k]) for k in np.argsort(first) if distinct[k] > 0]
+        return {length: starts[lengths == length][:, None] + np.arange(length) for length in ordered}
+
     def _require(self, site: Site) -> None:
         total = int(self._edges_of_documents[-1])
         if site.keys != total:
@@ -185,6 +211,18 @@ class Blocks(Relation):
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", sizes.count(self.size, "Blocks(size)", least=1))
 
+    _laws = EQUIVALENCE
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return self
+
+    def parts(self, n: int) -> dict[int, np.ndarray] | None:
+        size = min(self.size, n) or 1
+        whole = n // size * size
+        found = {size: np.arange(whole, dtype=np.int64).reshape(-1, size)}
+        return found | ({n - whole: np.arange(whole, n, dtype=np.int64)[None, :]} if n > whole else {})
+
     def _bind(self, site: Site) -> Neighborhoods:
         size = sizes.clamp(self.size)
         starts = site.positions // size * size
@@ -219,6 +257,12 @@ class Padding(Relation):
 
     def __repr__(self) -> str:
         return f"Padding({self.length})" if self.side == "right" else f'Padding({self.length}, side="left")'
+
+    _arithmetic = True
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        cut = self.length if self.side == "right" else n - self.length
+        return [np.arange(cut), np.arange(cut, n)]
 
     def _require(self, site: Site) -> None:
         if self.length > site.keys:
@@ -260,6 +304,22 @@ class Global(Relation):
     def __repr__(self) -> str:
         parts = [f"{name}={getattr(self, name)}" for name in ("keys", "queries") if getattr(self, name)]
         return f"Global({', '.join(parts)})"
+
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return Global(keys=self.queries, queries=self.keys)
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        # Four of them: read by all, reading all, both, neither; if one side is everything, R is full.
+        read, reads = np.zeros(n, bool), np.zeros(n, bool)
+        for flags, positions in ((read, self.keys), (reads, self.queries)):
+            listed = np.array(positions, np.int64)
+            flags[listed[listed < n]] = True
+        if read.all() or reads.all():
+            return [np.arange(n)]
+        found = [np.flatnonzero((read == a) & (reads == b)) for a in (0, 1) for b in (0, 1)]
+        return sorted(filter(len, found), key=lambda points: points[0])
 
     def _bind(self, site: Site) -> Neighborhoods:
         n, rows = site.keys, site.positions.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,13 @@ from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.shown import Shown
 from erlangen.relations.truth import Undecided
+
+_SAMPLED_BELOW = 20_000_000
+"""With more queries than this every relation has too many runs, and no row of it is looked at."""
+
+PREORDER = frozenset({"reflexive", "transitive"})
+"""Composing such a relation with itself changes nothing."""
+EQUIVALENCE = PREORDER | {"symmetric"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +144,91 @@ class Relation(Shown, Undecided, ABC):
         i, j = indices(i, j)
         return self._holds(i, j, None if keys is None else sizes.size(keys, "keys"))
 
+    # -------------------------------------- facts, which a relation answers if its default is not its own
+
     @property
     def data_dependent(self) -> bool:
         """Whether the neighborhoods depend on the data, not on sizes alone."""
         return False
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        """(queries, keys) when the relation fits this number of keys only, with its own number of queries.
+
+        None when it fits any. An expression has the sizes of those of its parts that have any. Parts with
+        different keys are an error; of different queries the fewest count, as they are the last positions.
+
+        >>> from erlangen.relations import Bipartite, Causal, Documents
+        >>> [r.own_sizes for r in (Bipartite(encoder=3, decoder=4), Causal() & Documents([2, 3]), Causal())]
+        [(7, 7), (5, 5), None]
+        >>> (Documents([2, 3]) | Bipartite(1, 1)).own_sizes
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.SizeError: Documents(lengths=(2, 3)) | Bipartite(encoder=1, decoder=1) has parts of
+        different sizes: 5 queries x 5 keys and 2 queries x 2 keys
+        """
+        return None
+
+    @property
+    def laws(self) -> frozenset[str]:
+        """Properties that the relation has on every n it can be bound to; others may hold too, or not.
+
+        >>> from erlangen.relations import Causal, Dilated, Window
+        >>> sorted((Causal() & Dilated(2)).laws)
+        ['antisymmetric', 'reflexive', 'toeplitz', 'transitive']
+        >>> sorted((~Window(lookback=1, lookahead=1)).laws)
+        ['symmetric', 'toeplitz']
+        """
+        return self._laws
+
+    _laws: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether its pairs never depend on the number of positions: R on k is then R on n, restricted."""
+        return self._pointwise
+
+    _pointwise: ClassVar[bool] = False
+
+    @property
+    def arithmetic(self) -> bool:
+        """Whether `holds` is arithmetic on i and j alone, and looks nothing up."""
+        return self._arithmetic
+
+    _arithmetic: ClassVar[bool] = False
+
+    def classes(self, n: int) -> list[np.ndarray] | None:
+        """Disjoint classes of positions such that Aut(R) permutes each freely and fixes every other position.
+
+        None where the group is not of this form, or not known to be.
+
+        >>> from erlangen.relations import Bipartite, Causal, Window
+        >>> Bipartite(encoder=2, decoder=1).classes(3), Causal().classes(3), Window(1).classes(3)
+        ([array([0, 1]), array([2])], [], None)
+        """
+        return None
+
+    def parts(self, n: int) -> dict[int, np.ndarray] | None:
+        """The parts of n positions, by length, as an array (parts, length), where R is "in the same part".
+
+        None where R is no equivalence, or not known to be one.
+
+        >>> from erlangen.relations import Blocks, Causal
+        >>> Blocks(2).parts(5), Causal().parts(5)
+        ({2: array([[0, 1], [2, 3]]), 1: array([[4]])}, None)
+        """
+        return None
+
+    def runs_needed(self, queries: int, keys: int) -> int:
+        """About how many runs binding forms on its way, from a few rows: what it costs, before it is done."""
+        if queries == 0 or queries > _SAMPLED_BELOW:
+            return queries
+        sample = np.arange(keys - queries, keys, -(-queries // 16), dtype=np.int64)
+        return max(queries, self.rows(sample, keys).starts.size * queries // sample.size)
+
+    def _transposed(self) -> Relation:
+        """The transpose, where the relation knows a simpler one than the node `a.T`."""
+        return _operators().Transpose(self)
 
     # --------------------------------------------------------------- operators
 
@@ -164,8 +252,13 @@ class Relation(Shown, Undecided, ABC):
 
     @property
     def T(self) -> Relation:
-        """The transpose {(j, i) : (i, j) in R}."""
-        return _operators().transpose(self)
+        """The transpose {(j, i) : (i, j) in R}, pushed down to the leaves, where most know their own.
+
+        >>> from erlangen.relations import Causal, Dilated, Window
+        >>> Window(lookback=3, lookahead=1).T, (Causal() @ Dilated(2)).T, Causal().T.T
+        (Window(lookback=1, lookahead=3), Dilated(step=2) @ Causal().T, Causal())
+        """
+        return self._transposed()
 
     def reach(self, layers: int) -> Relation:
         """The receptive field of `layers` layers with residuals: (R | Identity()) ** layers.

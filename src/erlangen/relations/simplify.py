@@ -12,12 +12,9 @@ from typing import Any
 
 from erlangen.relations.offsets import Offset
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
-from erlangen.relations.partitions import Blocks, Documents, Padding
-from erlangen.relations.relation import Relation
+from erlangen.relations.partitions import Blocks, Padding
+from erlangen.relations.relation import PREORDER, Relation
 from erlangen.relations.windows import Dilated, Ring, Window
-
-PREORDERS = (Full, Identity, Causal, Prefix, Blocks, Documents, Dilated)
-"""Reflexive and transitive at every size: composing one with itself changes nothing."""
 
 Rule = Callable[[Any, Any], Relation | None]
 
@@ -87,7 +84,7 @@ def compose(a: Relation, b: Relation) -> Relation | None:
     if isinstance(a, Offset) and isinstance(b, Offset) and a.by * b.by >= 0:
         # Of equal sign the middle lies between i and j; of opposite signs it may lie outside the sequence.
         return Offset(a.by + b.by)
-    return a if a == b and isinstance(a, PREORDERS) else None
+    return a if a == b and a.laws >= PREORDER else None
 
 
 def close(a: Relation) -> Relation | None:
@@ -101,7 +98,7 @@ def close(a: Relation) -> Relation | None:
         if back != ahead:
             return Causal() if back else Causal().T
         return Full() if back else Identity()
-    return a if isinstance(a, (*PREORDERS, Empty)) else None
+    return a if "transitive" in a.laws else None
 
 
 def _apply(rules: dict[tuple[type, type], Rule], a: Relation, b: Relation) -> Relation | None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.hyper import HyperRelation, Triples, affordable
 from erlangen.relations.relation import Relation
 from erlangen.relations.windows import Window
@@ -39,7 +38,7 @@ class Triangles(HyperRelation):
             raise ParameterError(
                 f"Triangles(graph) takes a relation given by sizes alone, got {self.graph!r}"
             )
-        own = own_sizes(self.graph)
+        own = self.graph.own_sizes
         if own is not None and own[0] != own[1]:
             raise SizeError(
                 f"Triangles needs as many queries as keys; {self.graph!r} has {own[0]} and {own[1]}"
@@ -47,7 +46,7 @@ class Triangles(HyperRelation):
 
     @property
     def size(self) -> int | None:
-        own = own_sizes(self.graph)
+        own = self.graph.own_sizes
         return None if own is None else own[0]
 
     def _bind(self, n: int) -> Triples:

@@ -10,7 +10,7 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.relation import Relation, Site, need_keys
+from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 
 @final
@@ -37,6 +37,20 @@ class Window(Relation):
     def __repr__(self) -> str:
         ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
         return f"Window(lookback={self.lookback}{ahead})"
+
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return Window(self.lookahead, self.lookback)
+
+    @property
+    def laws(self) -> frozenset[str]:
+        found = {"reflexive", "toeplitz"}
+        if self.lookback == self.lookahead:
+            found.add("symmetric")
+        if 0 in (self.lookback, self.lookahead):
+            found.add("antisymmetric")
+        return frozenset(found)
 
     def _bind(self, site: Site) -> Neighborhoods:
         back, ahead = sizes.clamp(self.lookback), sizes.clamp(self.lookahead)
@@ -66,6 +80,16 @@ class Ring(Relation):
     def __post_init__(self) -> None:
         object.__setattr__(self, "lookback", sizes.count(self.lookback, "Ring(lookback)"))
         object.__setattr__(self, "lookahead", sizes.count(self.lookahead, "Ring(lookahead)"))
+
+    _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return Ring(self.lookahead, self.lookback)
+
+    @property
+    def laws(self) -> frozenset[str]:
+        band = frozenset({"reflexive", "toeplitz"})
+        return band | {"symmetric"} if self.lookback == self.lookahead else band
 
     def _bind(self, site: Site) -> Neighborhoods:
         n, count = site.keys, site.positions.size
@@ -99,6 +123,22 @@ class Dilated(Relation):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", sizes.count(self.step, "Dilated(step)", least=1))
+
+    _laws = EQUIVALENCE | {"toeplitz"}
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return self
+
+    def runs_needed(self, queries: int, keys: int) -> int:
+        return max(queries, queries * keys // self.step)  # single keys, before they are joined to runs
+
+    def parts(self, n: int) -> dict[int, np.ndarray] | None:
+        step = min(self.step, n)
+        longer, length = (n % step, n // step) if n else (0, 0)
+        grid = np.arange(step * length, dtype=np.int64).reshape(length, step).T
+        extra = np.arange(step * length, n, dtype=np.int64)[:, None]
+        return {length + 1: np.concatenate([grid[:longer], extra], axis=1), length: grid[longer:]}
 
     def _bind(self, site: Site) -> Neighborhoods:
         step, n, rows = sizes.clamp(self.step), site.keys, site.positions.size

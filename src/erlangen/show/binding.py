@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from erlangen.errors import DataError, SizeError
 from erlangen.relations import sizes
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, PerHead
-from erlangen.relations.graphs import Random
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.operators import Node
 from erlangen.relations.relation import Relation
-from erlangen.relations.windows import Dilated
 
 Bound = tuple[str, Relation, Neighborhoods]
 """A member of a family: the name of its place ("" for a single relation), the relation, its neighborhoods."""
@@ -53,7 +47,7 @@ def sizes_for(
     """
     if queries is not None:
         return queries, keys
-    own = {found for _, member in members(relation) if (found := own_sizes(member)) is not None}
+    own = {found for _, member in members(relation) if (found := member.own_sizes) is not None}
     if len(own) > 1:
         raise SizeError(f"{relation} has members of different sizes: {', '.join(map(str, sorted(own)))}")
     if not own:
@@ -97,27 +91,12 @@ def affordable(
     erlangen.errors.SizeError: Causal() on 1,000,000,000 queries x 1,000,000,000 keys needs about
     1,000,000,000 runs, more than the 20,000,000 that are looked at; choose smaller sizes
     """
-    needed = _runs(relation, queries, keys)
+    needed = relation.runs_needed(queries, keys)
     if needed > most:
         raise SizeError(
             f"{relation} on {queries:,} queries x {keys:,} keys needs about {needed:,} runs, "
             f"more than the {most:,} that are {used}; choose smaller sizes"
         )
-
-
-def _runs(relation: Relation, queries: int, keys: int) -> int:
-    """About how many runs binding needs: from a few rows of every part of the expression."""
-    if isinstance(relation, Node):
-        return max(_runs(part, queries, keys) for part in relation.operands)
-    if isinstance(relation, Dilated):  # it lists single keys before it joins them to runs
-        return max(queries, queries * keys // relation.step)
-    if isinstance(relation, Random):  # its draw compares each key with those before
-        drawn = min(relation.keys_per_query, keys)
-        return queries * max(drawn, drawn * drawn // 256)
-    if queries == 0 or queries > MOST_RUNS:
-        return queries
-    sample = np.arange(keys - queries, keys, -(-queries // 16), dtype=np.int64)
-    return max(queries, relation.rows(sample, keys).starts.size * queries // sample.size)
 
 
 def bind_all(relation: Relation | PerHead | Batch, queries: int | None, keys: int | None) -> list[Bound]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import singledispatch
 
 import numpy as np
 
 from erlangen.relations.operators import Complement, Intersection, Transpose, Union
-from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
-from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
+from erlangen.relations.orders import Causal, Empty, Full, Identity
 from erlangen.relations.relation import Relation, Site
-from erlangen.relations.windows import Dilated, Ring, Window
+from erlangen.relations.windows import Ring, Window
 from erlangen.symmetry.automorphisms import require_automorphisms
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.moves import Move, cycle, symmetric
@@ -18,8 +18,6 @@ from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric
 
 _CHECKED = 256
 """Up to this size binding the relation costs next to nothing, and generators are checked against it."""
-
-_REFLEXIVE = (Full, Identity, Causal, Prefix, Window, Ring, Dilated, Blocks, Documents)
 
 
 def closed_form(relation: Relation, queries: int, keys: int, joint: bool) -> Group | None:
@@ -42,34 +40,19 @@ def closed_form(relation: Relation, queries: int, keys: int, joint: bool) -> Gro
 # -------------------------------------------------------------------- queries and keys together
 
 
+@singledispatch
 def _joint(relation: Relation, n: int) -> Group | None:
-    match relation:
-        case Full() | Empty() | Identity():
-            return _classes([np.arange(n)], n)
-        case Causal():
-            return _classes([], n)
-        case Complement() | Transpose():
-            return _joint(relation.operands[0], n)
-        case Prefix():
-            return _classes([np.arange(min(relation.length, n))], n)
-        case Window():
-            return _window(min(relation.lookback, n - 1), min(relation.lookahead, n - 1), n)
-        case Ring():
-            return _ring(relation.lookback, relation.lookahead, n)
-        case Bipartite():
-            parts = [np.arange(relation.encoder), np.arange(relation.encoder, n)]
-            return _classes(parts if all(part.size for part in parts) else [np.arange(n)], n)
-        case Padding():
-            cut = relation.length if relation.side == "right" else n - relation.length
-            return _classes([np.arange(cut), np.arange(cut, n)], n)
-        case Global():
-            return _global(relation, n)
-        case Blocks() | Documents() | Dilated():
-            return _parts(_members_of(relation, n), n, inside=True)
-        case Intersection() | Union():
-            return _combined(relation, n)
-        case _:
-            return None
+    """The group on n positions; a relation that has classes or parts needs no rule of its own."""
+    classes, parts = relation.classes(n), relation.parts(n)
+    if classes is not None:
+        return _classes(classes, n)
+    return None if parts is None else _parts(parts, n, inside=True)
+
+
+@_joint.register(Complement)
+@_joint.register(Transpose)
+def _(relation: Complement | Transpose, n: int) -> Group | None:
+    return _joint(relation.operands[0], n)
 
 
 def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | None = None) -> Group:
@@ -83,8 +66,10 @@ def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | Non
     return Group(n, shape, moves, "symbolic", lambda image: np.array_equal(label[image], label), sides)
 
 
-def _window(back: int, ahead: int, n: int) -> Group:
+@_joint.register
+def _window(relation: Window, n: int) -> Group:
     """A band: positions that read all and are read by all are twins, the rest is rigid up to reversal."""
+    back, ahead = min(relation.lookback, n - 1), min(relation.lookahead, n - 1)
     w = min(back, ahead)
     if back == ahead and (w <= 0 or w >= n - 1):
         return _classes([np.arange(n)], n)
@@ -107,13 +92,15 @@ def _window(back: int, ahead: int, n: int) -> Group:
     )
 
 
-def _ring(back: int, ahead: int, n: int) -> Group:
+@_joint.register
+def _ring(relation: Ring, n: int) -> Group:
     """A band on a circle. Let s = back + ahead + 1 be the number of keys a position reads.
 
     For 2 <= s <= n - 2, two rows share s - 1 keys exactly when they are neighbours on the circle, so an
     automorphism keeps the circle: a rotation, or, if back = ahead, a reflection. For s = n - 1 the
     complement is a single offset d, that is gcd(n, d) directed cycles.
     """
+    back, ahead = relation.lookback, relation.lookahead
     width = back + ahead + 1
     if width >= n or width == 1:
         return _classes([np.arange(n)], n)
@@ -155,44 +142,7 @@ def _circles(n: int, offset: int) -> Group:
     )
 
 
-def _global(relation: Global, n: int) -> Group:
-    """Four classes: read by all, reading all, both, neither; if one side is everything, R is full."""
-    read, reads = np.zeros(n, bool), np.zeros(n, bool)
-    for flags, positions in ((read, relation.keys), (reads, relation.queries)):
-        listed = np.array(positions, np.int64)
-        flags[listed[listed < n]] = True
-    if read.all() or reads.all():
-        return _classes([np.arange(n)], n)
-    classes = [np.flatnonzero((read == a) & (reads == b)) for a in (0, 1) for b in (0, 1)]
-    return _classes(sorted(filter(len, classes), key=lambda points: points[0]), n)
-
-
 # ------------------------------------------------------------------------- disjoint parts
-
-
-def _members_of(relation: Relation, n: int) -> dict[int, np.ndarray]:
-    """The parts of a partition by length: for each length the array (parts, length) of their members."""
-    if isinstance(relation, Dilated):
-        step = min(relation.step, n)
-        longer, length = (n % step, n // step) if n else (0, 0)
-        grid = (
-            np.arange(step * length, dtype=np.int64).reshape(length, step).T
-            if n
-            else np.empty((0, 0), np.int64)
-        )
-        extra = np.arange(step * length, n, dtype=np.int64)[:, None]
-        return {length + 1: np.concatenate([grid[:longer], extra], axis=1), length: grid[longer:]}
-    if isinstance(relation, Blocks):
-        size = min(relation.size, n) or 1
-        whole = n // size * size
-        found = {size: np.arange(whole, dtype=np.int64).reshape(-1, size)}
-        return found | ({n - whole: np.arange(whole, n, dtype=np.int64)[None, :]} if n > whole else {})
-    assert isinstance(relation, Documents)
-    lengths = np.array(relation.lengths, np.int64)
-    starts = np.cumsum(lengths) - lengths
-    distinct, first = np.unique(lengths, return_index=True)
-    ordered = [int(distinct[k]) for k in np.argsort(first) if distinct[k] > 0]
-    return {length: starts[lengths == length][:, None] + np.arange(length) for length in ordered}
 
 
 def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
@@ -221,14 +171,16 @@ def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
     return Group(n, product(*shapes), tuple(moves), "symbolic", keeps_parts)
 
 
+@_joint.register(Intersection)
+@_joint.register(Union)
 def _combined(relation: Intersection | Union, n: int) -> Group | None:
     operands = set(relation.operands)
     if isinstance(relation, Intersection) and ~Identity() in operands and len(operands) == 2:
         (other,) = operands - {~Identity()}
-        return _joint(other, n) if isinstance(other, _REFLEXIVE) else None  # loops everywhere: no information
+        return _joint(other, n) if "reflexive" in other.laws else None  # loops everywhere: no information
     if isinstance(relation, Union) and Identity() in operands and len(operands) == 2:
         (other,) = operands - {Identity()}
-        irreflexive = isinstance(other, Complement) and isinstance(other.operands[0], _REFLEXIVE)
+        irreflexive = isinstance(other, Complement) and "reflexive" in other.operands[0].laws
         return _joint(other, n) if irreflexive else None
     if isinstance(relation, Intersection) and len(operands) == 2:
         return _ordered_parts(operands, n)
@@ -236,16 +188,17 @@ def _combined(relation: Intersection | Union, n: int) -> Group | None:
 
 
 def _ordered_parts(operands: set[Relation], n: int) -> Group | None:
-    """Documents or blocks, each in causal order or with a one-sided window: rigid, connected parts."""
-    by_kind: dict[bool, Relation] = {isinstance(o, (Documents, Blocks, Dilated)): o for o in operands}
-    if len(by_kind) < 2:
+    """Parts, each in causal order or, where it is one run, with a one-sided window: rigid and connected."""
+    split = {operand.parts(n) is not None: operand for operand in operands}
+    if len(split) < 2:
         return None
-    partition, order = by_kind[True], by_kind[False]
+    parts, order = split[True].parts(n) or {}, split[False]
     if isinstance(order, Transpose):
         order = order.operands[0]
     one_sided = isinstance(order, Window) and (order.lookback == 0) != (order.lookahead == 0)
-    if isinstance(order, Causal) or (one_sided and not isinstance(partition, Dilated)):
-        return _parts(_members_of(partition, n), n, inside=False)
+    in_runs = all((np.diff(blocks, axis=1) == 1).all() for blocks in parts.values())
+    if isinstance(order, Causal) or (one_sided and in_runs):
+        return _parts(parts, n, inside=False)
     return None
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, PerHead
 from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.neighborhoods import Neighborhoods
@@ -169,7 +168,7 @@ def _sizes(relation: Any, members: Sequence[Member], n: int | None, keys: int | 
         elif isinstance(member, WeightedRelation):
             own = own or member.own_sizes
         else:
-            own = own or own_sizes(member)
+            own = own or member.own_sizes
     if n is None:
         if own is None:
             raise SizeError(

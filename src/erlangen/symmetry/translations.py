@@ -9,17 +9,12 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.offsets import Offset
-from erlangen.relations.operators import Complement, Intersection, Transpose, Union
-from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
-from erlangen.relations.partitions import Blocks, Global
+from erlangen.relations.operators import Complement, Transpose
+from erlangen.relations.orders import Causal, Empty, Full, Identity
 from erlangen.relations.relation import Relation
-from erlangen.relations.windows import Dilated, Window
-
-_POINTWISE = (Full, Empty, Identity, Causal, Prefix, Window, Dilated, Blocks, Global, Offset)
-"""Relations whose pairs do not depend on the number of positions: binding to k restricts binding to n."""
+from erlangen.relations.windows import Window
 
 
 @final
@@ -149,7 +144,7 @@ def _bind(relation: Relation | Neighborhoods, n: int | None) -> Neighborhoods:
     if isinstance(relation, Neighborhoods):
         bound = relation
     elif isinstance(relation, Relation):
-        own = own_sizes(relation)
+        own = relation.own_sizes
         if n is None and own is None:
             raise SizeError(
                 f"{relation} has no size of its own: say on how many positions, translations(relation, n)"
@@ -173,7 +168,7 @@ def _ahead(bound: Neighborhoods) -> str | None:
 
 def _inconsistent(relation: Relation, bound: Neighborhoods) -> str | None:
     """The first k at which the relation on k positions is not the restriction of the one on n."""
-    if _pointwise(relation) or own_sizes(relation) is not None:
+    if relation.pointwise or relation.own_sizes is not None:
         return None
     for k in range(1, bound.queries):
         try:
@@ -182,9 +177,3 @@ def _inconsistent(relation: Relation, bound: Neighborhoods) -> str | None:
         except SizeError:
             continue  # a size on which the relation does not exist gives no counterexample
     return None
-
-
-def _pointwise(relation: Relation) -> bool:
-    if isinstance(relation, (Intersection, Union, Complement, Transpose)):
-        return all(_pointwise(operand) for operand in relation.operands)
-    return isinstance(relation, _POINTWISE)

@@ -9,7 +9,6 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Batch, Bindable, PerHead
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
@@ -134,7 +133,7 @@ class WeightedRelation(Shown, Undecided, ABC):
         if isinstance(self.support, Neighborhoods):
             return self.support.queries, self.support.keys
         members = self.support.members if isinstance(self.support, PerHead) else (self.support,)
-        listed = [own_sizes(member) for member in members if isinstance(member, Relation)]
+        listed = [member.own_sizes for member in members if isinstance(member, Relation)]
         return next((found for found in listed if found is not None), None)
 
     @property

@@ -7,7 +7,6 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import indices, is_torch, to_numpy
@@ -46,7 +45,7 @@ class Distance(WeightedRelation):
         if values.shape[-1] == 0:
             raise ParameterError("Distance(table) needs at least the bias at distance 0")
         values = values if is_torch(values) else with_heads(values, 2)
-        sizes = own_sizes(graph)
+        sizes = graph.own_sizes
         if sizes is None or sizes[0] != sizes[1]:
             raise ParameterError(
                 f"Distance(graph) needs a graph with a number of nodes, got {graph!r}; "
@@ -61,7 +60,7 @@ class Distance(WeightedRelation):
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
-        return own_sizes(self.graph)
+        return self.graph.own_sizes
 
     def _arguments(self) -> dict[str, Any]:
         return {"graph": self.graph, "table": self.table}

@@ -8,7 +8,6 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations.extent import own_sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import is_torch
@@ -190,7 +189,7 @@ def _own(relation: Any) -> Neighborhoods:
     """The edges of a relation at the one size it has."""
     if isinstance(relation, Graph) and relation.nodes is None:
         return relation._bound
-    sizes = own_sizes(relation) if isinstance(relation, Relation) else None
+    sizes = relation.own_sizes if isinstance(relation, Relation) else None
     if sizes is None:
         raise ParameterError(
             f"Weighted(edges) needs a relation with a size of its own, such as Graph(edges, nodes); "
