@@ -1,7 +1,7 @@
 """Attention, characterised by its relations and symmetries.
 
-Relations, symmetry and bias need NumPy alone. The parts that need torch (`attend`, `Attention`, `nn`, ...)
-are imported when first used.
+Relations, symmetry and taxonomy need NumPy alone. The parts that need torch (`attend`, `Attention`, ...) are
+imported when first used.
 
 >>> import erlangen as er
 >>> er.Causal() & er.Window(lookback=256) | er.Global(keys=[0])
@@ -56,26 +56,26 @@ from erlangen.relations import (
 )
 
 if TYPE_CHECKING:
-    from erlangen import attention, bias, equivariance, integrations, models, nn, testing, training
+    from erlangen import attention, equivariance, integrations, models, nn, taxonomy, testing, training
     from erlangen.attention import Plan, attend, attend_triples, kernels, pack, plan
     from erlangen.audit import audit, compare
-    from erlangen.bias import Bias, classify, hierarchy
     from erlangen.nn import Attention, GraphLayer, KVCache
     from erlangen.symmetry import Group, stack_symmetry, symmetry, translations
+    from erlangen.taxonomy import Bias, classify, hierarchy
 
 # name -> module it is imported from when first used; None marks a submodule.
 _LAZY = {
     "Attention": "erlangen.nn",
-    "Bias": "erlangen.bias",
+    "Bias": "erlangen.taxonomy",
     "GraphLayer": "erlangen.nn",
     "Group": "erlangen.symmetry",
     "KVCache": "erlangen.nn",
     "Plan": "erlangen.attention",
     "attend": "erlangen.attention",
     "attend_triples": "erlangen.attention",
-    "classify": "erlangen.bias",
+    "classify": "erlangen.taxonomy",
     "compare": "erlangen.audit",
-    "hierarchy": "erlangen.bias",
+    "hierarchy": "erlangen.taxonomy",
     "kernels": "erlangen.attention",
     "stack_symmetry": "erlangen.symmetry",
     "translations": "erlangen.symmetry",
@@ -89,6 +89,7 @@ _LAZY = {
     "models": None,
     "nn": None,
     "symmetry": None,
+    "taxonomy": None,
     "testing": None,
     "training": None,
 }
@@ -143,7 +144,6 @@ __all__ = [
     "attend_triples",
     "attention",
     "audit",
-    "bias",
     "classify",
     "compare",
     "equivariance",
@@ -158,6 +158,7 @@ __all__ = [
     "reach",
     "stack_symmetry",
     "symmetry",
+    "taxonomy",
     "testing",
     "training",
     "translations",

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from erlangen.bias import Certificate, verify
 from erlangen.cli import app
 from erlangen.commands.chapters import bias as chapter
 from erlangen.relations import Causal, Window
+from erlangen.taxonomy import Certificate, verify
 
 
 def run(*arguments: str):

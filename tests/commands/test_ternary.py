@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from erlangen.bias import TernaryBias, classify
 from erlangen.cli import app
 from erlangen.relations import Fano, Triangles, Triples, Window, WindowSquared
 from erlangen.show import ternary
+from erlangen.taxonomy import TernaryBias, classify
 
 
 def run(*arguments: str):

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import erlangen as er
-from erlangen.bias import Certificate, verify
 from erlangen.errors import ErlangenError
 from erlangen.models import GPT
 from erlangen.relations import files
 from erlangen.relations.parse import parse
+from erlangen.taxonomy import Certificate, verify
 from erlangen.training import checkpoint, plain_pickle
 from erlangen.training.trainer import Run, train
 

@@ -16,9 +16,9 @@ from erlangen.audit.measure import Measured
 from erlangen.audit.reading import resampled
 from erlangen.audit.support import Support
 from erlangen.audit.wording import irregular, told
-from erlangen.bias import classify
 from erlangen.errors import ErlangenError
 from erlangen.relations import Batch, Bipartite, Graph, Neighborhoods, PerHead, Relation
+from erlangen.taxonomy import classify
 
 
 @dataclass(eq=False)

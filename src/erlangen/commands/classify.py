@@ -12,7 +12,7 @@ from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:
-    from erlangen.bias import Bias, Certificate
+    from erlangen.taxonomy import Bias, Certificate
 
 HELP = """What the relation EXPRESSION assumes: its kind, its row of Table 1, its symmetry, its properties.
 
@@ -54,9 +54,9 @@ def classify(
 
 
 def _classify(expression: str | None, n: int | None, file: Path | None, as_json: bool) -> None:
-    from erlangen.bias import classify as decide
-    from erlangen.bias.ternary import TernaryBias
     from erlangen.commands import ternary
+    from erlangen.taxonomy import classify as decide
+    from erlangen.taxonomy.ternary import TernaryBias
 
     relation = relation_of(expression, file, n)
     if n is None and (expression is None or is_file(expression)) and hasattr(relation, "nodes"):
@@ -139,7 +139,7 @@ def _without_size(bias: Bias) -> str:
 def told(proof: Certificate) -> str:
     """The evidence of a certificate in a few words.
 
-    >>> from erlangen.bias import Certificate
+    >>> from erlangen.taxonomy import Certificate
     >>> told(Certificate("transitive", False, {"triple": [3, 1, 0]}, size=5))
     'triple: [3, 1, 0]'
     """

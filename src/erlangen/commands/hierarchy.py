@@ -42,8 +42,8 @@ def hierarchy(
     ] = False,
 ) -> None:
     """Compute, print, draw."""
-    from erlangen.bias.hierarchy import ORDERS
-    from erlangen.bias.hierarchy import hierarchy as compute
+    from erlangen.taxonomy.hierarchy import ORDERS
+    from erlangen.taxonomy.hierarchy import hierarchy as compute
 
     if out is not None:
         check_picture(out)
@@ -64,7 +64,7 @@ def hierarchy(
 
 def text(shown: Any) -> str:
     """One order, an arrow a line, and the comparison with Table 1."""
-    from erlangen.bias.table1 import TABLE1
+    from erlangen.taxonomy.table1 import TABLE1
 
     lines = [f"{shown.order} (n = {shown.n})"]
     lines += [f"  {edge.upper} > {edge.lower}   {told(edge.certificate)}" for edge in shown.edges]

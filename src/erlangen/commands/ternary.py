@@ -12,8 +12,8 @@ import typer
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:
-    from erlangen.bias.ternary import TernaryBias
     from erlangen.relations import HyperRelation
+    from erlangen.taxonomy.ternary import TernaryBias
 
 
 def show(

@@ -13,10 +13,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from erlangen.bias.hierarchy import Edge, Hierarchy, Node
-from erlangen.bias.table1 import RANKED, TABLE1
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
 from erlangen.show.style import BLUE, INK, ORANGE, PAPER, QUIET, UNREAD
+from erlangen.taxonomy.hierarchy import Edge, Hierarchy, Node
+from erlangen.taxonomy.table1 import RANKED, TABLE1
 
 TITLES = {
     "family": ("By family", "an arrow leads to a special case"),
@@ -33,7 +33,7 @@ MATRIX = 0.44
 def levels(shown: Hierarchy) -> dict[str, int]:
     """The level of each node: the length of the longest chain above it.
 
-    >>> from erlangen.bias import hierarchy
+    >>> from erlangen.taxonomy import hierarchy
     >>> levels(hierarchy("symmetry", n=6))
     {'S6': 0, 'S3 x S3': 1, '1': 2}
     """
@@ -47,7 +47,7 @@ def levels(shown: Hierarchy) -> dict[str, int]:
 def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
     """Where each node is drawn, in inches: below the middle of its parents, apart from its neighbours.
 
-    >>> from erlangen.bias import hierarchy
+    >>> from erlangen.taxonomy import hierarchy
     >>> places(hierarchy("symmetry", n=6))["S6"]
     (0.0, 0.0)
     """
@@ -68,7 +68,7 @@ def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
 def figure(orders: Sequence[Hierarchy]) -> Figure:
     """The picture of the given orders.
 
-    >>> from erlangen.bias import hierarchy
+    >>> from erlangen.taxonomy import hierarchy
     >>> len(figure([hierarchy("mask"), hierarchy("symmetry")]).axes)
     2
     """

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from erlangen.attention.binding import Bound
+from erlangen.attention.block_masks import from_bound
 from erlangen.attention.kernels.form import IDENTITY, Map
 from erlangen.errors import BackendError
-from erlangen.integrations.flex import from_bound
 
 
 @cache

@@ -13,10 +13,10 @@ def chapter(console: Console, out: Path) -> None:
     """Classify relations by what they are, check certificates, draw the hierarchy, run two theorems."""
     import numpy as np
 
-    from erlangen.bias import Certificate, classify, hierarchy, verify
     from erlangen.paper.theorems import run
     from erlangen.relations import Bipartite, Causal, Documents, FromMask, Window
     from erlangen.show.hierarchy import save
+    from erlangen.taxonomy import Certificate, classify, hierarchy, verify
 
     order = np.array([3, 0, 4, 1, 2])
     shuffled = FromMask(Causal().on(5).permute(order).dense())

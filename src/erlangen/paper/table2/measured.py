@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erlangen.bias import classify
-from erlangen.bias.table1 import TABLE1
 from erlangen.errors import DataError, ParameterError
 from erlangen.relations import FromMask, Neighborhoods, Relation
+from erlangen.taxonomy import classify
+from erlangen.taxonomy.table1 import TABLE1
 
 if TYPE_CHECKING:
     from torch import nn

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from erlangen.bias.classify import classify
-from erlangen.bias.hierarchy import hierarchy
-from erlangen.bias.table1 import TABLE1
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
+from erlangen.taxonomy.classify import classify
+from erlangen.taxonomy.hierarchy import hierarchy
+from erlangen.taxonomy.table1 import TABLE1
 
 N = 6
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from erlangen.bias.classify import classify
-from erlangen.bias.properties import PROPERTIES
-from erlangen.bias.verify import verify
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
+from erlangen.taxonomy.classify import classify
+from erlangen.taxonomy.properties import PROPERTIES
+from erlangen.taxonomy.verify import verify
 
 N = 6
 SIZES = range(2, 9)

@@ -13,15 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bias_brute as brute
-import erlangen.bias.automorphisms
-import erlangen.bias.certificates
-import erlangen.bias.ranges
-from erlangen.bias import Certificate, classify, verify
-from erlangen.bias.automorphisms import count_automorphisms, generated_order
-from erlangen.bias.certificates import decode, encode
-from erlangen.bias.ranges import extreme
-from erlangen.bias.verify import order_of
+import erlangen.taxonomy.automorphisms
+import erlangen.taxonomy.certificates
+import erlangen.taxonomy.ranges
+import taxonomy_brute as brute
 from erlangen.errors import DataError, ParameterError
 from erlangen.relations import (
     Bipartite,
@@ -35,6 +30,11 @@ from erlangen.relations import (
     Ring,
     Window,
 )
+from erlangen.taxonomy import Certificate, classify, verify
+from erlangen.taxonomy.automorphisms import count_automorphisms, generated_order
+from erlangen.taxonomy.certificates import decode, encode
+from erlangen.taxonomy.ranges import extreme
+from erlangen.taxonomy.verify import order_of
 
 CHECKED = [
     (Causal(), 5),
@@ -209,17 +209,17 @@ def test_unknown_claims_are_rejected():
 
 def test_the_checker_imports_nothing_of_the_classifier():
     allowed = {
-        "erlangen.bias.automorphisms",
-        "erlangen.bias.certificates",
-        "erlangen.bias.ranges",
+        "erlangen.taxonomy.automorphisms",
+        "erlangen.taxonomy.certificates",
+        "erlangen.taxonomy.ranges",
         "erlangen.errors",
         "erlangen.relations",
     }
     modules = (
-        sys.modules["erlangen.bias.verify"],
-        erlangen.bias.automorphisms,
-        erlangen.bias.certificates,
-        erlangen.bias.ranges,
+        sys.modules["erlangen.taxonomy.verify"],
+        erlangen.taxonomy.automorphisms,
+        erlangen.taxonomy.certificates,
+        erlangen.taxonomy.ranges,
     )
     for module in modules:
         imported = set()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import erlangen as er
-from erlangen.bias import Certificate, automorphisms, classify, verify
-from erlangen.bias.automorphisms import full_order, generated_order
 from erlangen.errors import DataError
+from erlangen.taxonomy import Certificate, automorphisms, classify, verify
+from erlangen.taxonomy.automorphisms import full_order, generated_order
 
 GOOD = {"claim": "transitive", "value": True, "n": 4, "data": {}}
 

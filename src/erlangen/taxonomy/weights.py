@@ -10,7 +10,7 @@ from erlangen.relations import ALiBi, Decay, Full, Relation, WeightedRelation
 from erlangen.symmetry import symmetry
 
 if TYPE_CHECKING:
-    from erlangen.bias.classify import Bias
+    from erlangen.taxonomy.classify import Bias
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def with_weights(bias: Bias, weighted: WeightedRelation) -> Bias:
     row-normalised weights, a subgroup of the support's. A certificate of the symmetry stays where it proves
     that the support has none.
 
-    >>> from erlangen.bias import classify
+    >>> from erlangen.taxonomy import classify
     >>> verdict = classify(ALiBi([0.5, 0.25], relation=Full()), 5)
     >>> print(verdict)
     ALiBi(slopes=[0.5, 0.25], relation=Full()): full; symmetry Z2, order 2 (n = 5, exact at n)
@@ -75,7 +75,7 @@ def with_weights(bias: Bias, weighted: WeightedRelation) -> Bias:
     elif bias.symmetry is not None and bias.symmetry.order == 1:
         group = bias.symmetry
     elif isinstance(weighted.support, Full) and _falls(weighted):
-        from erlangen.bias.classify import FamilyGroup
+        from erlangen.taxonomy.classify import FamilyGroup
 
         group = FamilyGroup("Z2", "2")
     refined = None

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from erlangen.bias.ranges import extreme, loops, run_rows
 from erlangen.relations import Neighborhoods, intervals
+from erlangen.taxonomy.ranges import extreme, loops, run_rows
 
 MAX_TRANSPOSE = 200_000_000
 """A transpose with more boundaries than this is not built: the property is then left open (None)."""

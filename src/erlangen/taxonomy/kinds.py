@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from erlangen.bias import properties
-from erlangen.bias.certificates import Certificate, encode
-from erlangen.bias.ranges import (
+from erlangen.relations import Neighborhoods
+from erlangen.taxonomy import properties
+from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.ranges import (
     extreme,
     first_beyond,
     first_edge,
@@ -17,8 +18,7 @@ from erlangen.bias.ranges import (
     positions_read,
     run_rows,
 )
-from erlangen.bias.search import ranks, topological, without_loops
-from erlangen.relations import Neighborhoods
+from erlangen.taxonomy.search import ranks, topological, without_loops
 
 
 def full(bound: Neighborhoods) -> Certificate:

@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-import bias_brute as brute
-from erlangen.bias import Certificate, classify, verify
-from erlangen.bias.properties import PROPERTIES
-from erlangen.bias.verify import order_of
+import taxonomy_brute as brute
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import (
     Bipartite,
@@ -33,6 +30,9 @@ from erlangen.relations import (
     Ring,
     Window,
 )
+from erlangen.taxonomy import Certificate, classify, verify
+from erlangen.taxonomy.properties import PROPERTIES
+from erlangen.taxonomy.verify import order_of
 from erlangen.testing.strategies import relations
 
 PRECEDENCE = ("empty", "full", "identity", "bipartite", "total-order", "previous")

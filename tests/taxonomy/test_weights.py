@@ -7,8 +7,6 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from erlangen.bias import classify
-from erlangen.bias.verify import verify
 from erlangen.cli import app
 from erlangen.errors import ParameterError
 from erlangen.relations import (
@@ -24,6 +22,8 @@ from erlangen.relations import (
     Weighted,
     Window,
 )
+from erlangen.taxonomy import classify
+from erlangen.taxonomy.verify import verify
 
 SQUARE = Graph([(i, (i + s) % 4) for i in range(4) for s in (1, 3)], nodes=4)
 

@@ -13,7 +13,7 @@ from erlangen.relations.hyper import HyperRelation, Triples
 from erlangen.symmetry import Group, symmetry
 
 if TYPE_CHECKING:
-    from erlangen.bias.classify import Bias
+    from erlangen.taxonomy.classify import Bias
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TernaryBias:
     - `symmetry`: Aut(T), a subgroup of the group of the shadow.
     - `shadow`: the `Bias` of the pairwise shadow.
 
-    >>> from erlangen.bias import classify
+    >>> from erlangen.taxonomy import classify
     >>> from erlangen.relations import Fano
     >>> bias = classify(Fano())
     >>> bias.arity, bias.symmetry.order, bias.shadow.symmetry.order
@@ -88,7 +88,7 @@ def classify_ternary(relation: HyperRelation, n: Any = None) -> TernaryBias:
     WindowSquared(lookback=1): ternary, 13 triples; symmetry 1, order 1; shadow previous, symmetry 1, order 1
     (n = 4, exact at n)
     """
-    from erlangen.bias.classify import classify
+    from erlangen.taxonomy.classify import classify
 
     bound = relation.on(n)
     found = {name: decide(bound) for name, decide in PROPERTIES.items()}

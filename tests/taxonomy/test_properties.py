@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-import bias_brute as brute
-from erlangen.bias import Certificate, verify
-from erlangen.bias.kinds import KINDS
-from erlangen.bias.properties import PROPERTIES
+import taxonomy_brute as brute
 from erlangen.relations import Causal, Documents, Full, Neighborhoods, Window
+from erlangen.taxonomy import Certificate, verify
+from erlangen.taxonomy.kinds import KINDS
+from erlangen.taxonomy.properties import PROPERTIES
 
 masks = st.integers(0, 5).flatmap(lambda n: arrays(bool, (n, n)))
 orders = st.integers(1, 6).flatmap(lambda n: st.permutations(range(n)))

@@ -7,13 +7,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from erlangen.bias.certificates import Certificate, encode
-from erlangen.bias.kinds import KINDS
-from erlangen.bias.properties import PROPERTIES
-from erlangen.bias.table1 import Row, row
-from erlangen.bias.ternary import TernaryBias, classify_ternary
-from erlangen.bias.verify import MAX_SEARCH
-from erlangen.bias.weights import Weights, support_of, with_weights
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import (
     Causal,
@@ -27,6 +20,13 @@ from erlangen.relations import (
     Window,
 )
 from erlangen.symmetry import Group, symmetry
+from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.kinds import KINDS
+from erlangen.taxonomy.properties import PROPERTIES
+from erlangen.taxonomy.table1 import Row, row
+from erlangen.taxonomy.ternary import TernaryBias, classify_ternary
+from erlangen.taxonomy.verify import MAX_SEARCH
+from erlangen.taxonomy.weights import Weights, support_of, with_weights
 
 MAX_FAMILY = 2_000_000
 """Windows wider than this are not answered for every n: their certificates are found at n = width + 2."""
@@ -109,7 +109,7 @@ class Bias:
         >>> classify(FromMask([[1, 1], [0, 1]])).order.tolist()
         [1, 0]
         """
-        from erlangen.bias.certificates import decode
+        from erlangen.taxonomy.certificates import decode
 
         if self.kind not in ("total-order", "previous") or self.n is None:
             return None

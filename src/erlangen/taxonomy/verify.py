@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.bias.automorphisms import full_order
-from erlangen.bias.certificates import Certificate, decode
-from erlangen.bias.ranges import extreme, loops, positions_read, run_rows
 from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations import Neighborhoods, Relation
+from erlangen.taxonomy.automorphisms import full_order
+from erlangen.taxonomy.certificates import Certificate, decode
+from erlangen.taxonomy.ranges import extreme, loops, positions_read, run_rows
 
 MAX_SEARCH = 24
 """Automorphisms are counted by exhaustive search up to this many positions."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.bias.ranges import first_beyond
-from erlangen.bias.table1 import RANKED
 from erlangen.errors import ParameterError
 from erlangen.relations import Bipartite, Causal, Full, Graph, Identity, Nearest, Neighborhoods, Window, sizes
 from erlangen.symmetry import symmetry
+from erlangen.taxonomy.ranges import first_beyond
+from erlangen.taxonomy.table1 import RANKED
 
 ORDERS = ("family", "mask", "symmetry")
 MOST = 64

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from erlangen.bias import hierarchy
 from erlangen.errors import ParameterError
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
 from erlangen.show.hierarchy import figure, levels, places, save
+from erlangen.taxonomy import hierarchy
 
 
 def bound(label, n):

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from erlangen.bias.certificates import Certificate, encode
-from erlangen.bias.ranges import first_beyond, first_edge, first_missing, positions_read, run_rows
-from erlangen.bias.search import (
+from erlangen.relations import Neighborhoods
+from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read, run_rows
+from erlangen.taxonomy.search import (
     Forest,
     forest,
     latest_key,
@@ -21,7 +22,6 @@ from erlangen.bias.search import (
     topological,
     transposable,
 )
-from erlangen.relations import Neighborhoods
 
 MAX_STEPS = 60_000_000
 """Transitivity is left open (None) when composing the relation with itself would touch more runs."""
