@@ -1,0 +1,57 @@
+"""Text beside images: rows of one output that belong to several inputs, and who may read whom there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import erlangen as er
+from erlangen.audit import AtMost, audit
+
+N, DIM, VOCABULARY = 12, 16, 20
+
+
+class TextAndImage(nn.Module):
+    """Rows of text and of the patches of an image in one sequence, whose attention leaves out padding."""
+
+    def __init__(self, image_first: bool, fault: str | None = None) -> None:
+        super().__init__()
+        self.embed, self.patch = nn.Embedding(VOCABULARY, DIM), nn.Conv2d(3, DIM, 8, 8)
+        self.first = nn.Parameter(torch.randn(1, 1, DIM))
+        self.qkv, self.out = nn.Linear(DIM, 3 * DIM), nn.Linear(DIM, DIM)
+        self.image_first, self.fault = image_first, fault
+
+    def forward(
+        self, input_ids: torch.Tensor, pixel_values: torch.Tensor, attention_mask: torch.Tensor
+    ) -> torch.Tensor:
+        text, image = self.embed(input_ids), self.patch(pixel_values).flatten(2).mT
+        image = torch.cat([self.first.expand(len(image), -1, -1), image], 1)
+        kept, seen = attention_mask.bool(), torch.ones(image.shape[:2], dtype=torch.bool)
+        order = -1 if self.image_first else 1
+        x = torch.cat([text, image][::order], 1)
+        keys = torch.cat([kept, seen][::order], 1)[:, None].expand(-1, x.shape[1], -1)
+        of_image = torch.cat([~torch.ones_like(kept), seen][::order], 1)
+        if self.fault is not None:  # of the text's rows, or the image's, one reads padding
+            mine = of_image if self.fault == "image" else ~of_image
+            row = mine & (mine.cumsum(1) == 2)
+            keys = keys | row[..., None]
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=keys))
+
+
+@pytest.mark.parametrize("image_first", [False, True])
+@pytest.mark.parametrize("fault", [None, "image", "text"])
+def test_rows_of_padding_beside_an_image(image_first: bool, fault: str | None) -> None:
+    torch.manual_seed(0)
+    inputs = {
+        "input_ids": torch.randint(3, VOCABULARY, (2, N)),
+        "pixel_values": torch.randn(2, 3, 32, 32),
+        "attention_mask": torch.ones(2, N, dtype=torch.long),
+    }
+    report = audit(
+        TextAndImage(image_first, fault).eval(), inputs, AtMost(er.Full()), feedings=["shorter", "padded"]
+    )
+    assert report.verdict == ("holds" if fault is None else "violated"), report
+    assert fault is None or {finding.kind for finding in report.findings} >= {"padding"}
