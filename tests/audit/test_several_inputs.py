@@ -55,3 +55,32 @@ def test_rows_of_padding_beside_an_image(image_first: bool, fault: str | None) -
     )
     assert report.verdict == ("holds" if fault is None else "violated"), report
     assert fault is None or {finding.kind for finding in report.findings} >= {"padding"}
+
+
+class Pairs(nn.Module):
+    """Texts scored against images, each by each; `texts` gives the text as every image sees it."""
+
+    def __init__(self, returns: str, bad: bool) -> None:
+        super().__init__()
+        self.embed, self.patch = nn.Embedding(VOCABULARY, DIM), nn.Conv2d(3, DIM, 8, 8)
+        self.mix = nn.Linear(2 * DIM, DIM)
+        self.returns, self.bad = returns, bad
+
+    def forward(self, input_ids: torch.Tensor, pixel_values: torch.Tensor) -> torch.Tensor:
+        text, image = self.embed(input_ids).mean(1), self.patch(pixel_values).flatten(2).mean(-1)
+        shape = (len(image), len(text), DIM)
+        both = torch.cat([image[:, None].expand(shape), text[None].expand(shape)], -1)
+        seen = self.mix(both).tanh()
+        if self.bad:  # a softmax over the images of the batch
+            seen = seen.softmax(0)
+        return {"texts": seen, "image_scores": seen.sum(-1), "text_scores": seen.sum(-1).mT}[self.returns]
+
+
+@pytest.mark.parametrize("returns", ["texts", "image_scores", "text_scores"])
+@pytest.mark.parametrize("bad", [False, True])
+def test_an_entry_for_each_pair_of_items_is_of_both(returns: str, bad: bool) -> None:
+    torch.manual_seed(0)
+    inputs = {"input_ids": torch.randint(3, VOCABULARY, (3, N)), "pixel_values": torch.randn(3, 3, 32, 32)}
+    report = audit(Pairs(returns, bad).eval(), inputs, AtMost(er.Full()), feedings=["shorter"])
+    assert report.verdict == ("violated" if bad else "holds"), report
+    assert not bad or {finding.kind for finding in report.findings} == {"batch"}

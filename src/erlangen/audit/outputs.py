@@ -147,12 +147,17 @@ class Place:
     """Whether the output holds integers: see `floating`."""
     filled: int | None = None
     """How many entries along the axis are in use, in a cache with room for more."""
+    pairs: bool = False
+    """Whether the first two axes are both of items, as scores in CLIP: entry (a, b) is of items a and b, and
+    the row of an item is its own entry (a, a)."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
         tensor = dict(floating(output))[self.name].detach()
         if tensor.dim() == 0:
             return tensor.reshape(1, 1, 1)
+        if self.pairs:
+            return tensor.diagonal(dim1=0, dim2=1).movedim(-1, 0).reshape(tensor.shape[0], 1, -1)
         if self.folded is not None:
             tensor = tensor.reshape(*self._unfolded(tensor), *tensor.shape[1:])
             tensor = tensor if self.folded == "items first" else tensor.transpose(0, 1)
@@ -171,6 +176,8 @@ class Place:
         """Whether an output of this shape, for so many items, can have its rows here."""
         if self.folded is not None:
             return shape[0] % items == 0
+        if self.pairs:
+            return shape[:2] == (items, items)
         # A batch of one has axes of its size by chance: states of layers, (1, batch, features).
         by_chance = self.items == 1 and items > 1
         return not shape or (len(shape) > max(self.axis or 0, self.batch_axis or 0) and not by_chance)
