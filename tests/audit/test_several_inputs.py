@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -84,3 +86,33 @@ def test_an_entry_for_each_pair_of_items_is_of_both(returns: str, bad: bool) -> 
     report = audit(Pairs(returns, bad).eval(), inputs, AtMost(er.Full()), feedings=["shorter"])
     assert report.verdict == ("violated" if bad else "holds"), report
     assert not bad or {finding.kind for finding in report.findings} == {"batch"}
+
+
+class Placeholders(nn.Module):
+    """Tokens of an image take the rows of its patches, one after the other through the whole batch."""
+
+    def __init__(self, bad: bool) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(image_token_id=1)
+        self.embed, self.patch = nn.Embedding(VOCABULARY, DIM), nn.Conv2d(3, DIM, 16, 16)
+        self.scan, self.bad = nn.GRU(DIM, DIM, batch_first=True), bad
+
+    def forward(self, input_ids: torch.Tensor, pixel_values: torch.Tensor) -> torch.Tensor:
+        rows = self.patch(pixel_values).flatten(2).mT
+        rows = rows.flip(0) if self.bad else rows  # every text sees the image of another one
+        x = self.embed(input_ids).masked_scatter((input_ids == 1)[..., None], rows)
+        return self.scan(x)[0]
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_placeholders_are_not_cut_off(bad: bool) -> None:
+    """With fewer tokens than patches, items would take each other's rows: no such input is made."""
+    torch.manual_seed(0)
+    ids = torch.randint(3, VOCABULARY, (2, N))
+    ids[:, 5:9] = 1
+    inputs = {"input_ids": ids, "pixel_values": torch.randn(2, 3, 32, 32)}
+    feedings = ["shorter", "other sizes"]
+    report = audit(Placeholders(bad).eval(), inputs, AtMost(er.Full()), feedings=feedings)
+    assert report.verdict == ("violated" if bad else "holds"), report
+    assert report.not_tried["shorter"] == "the model's inputs do not offer it"
+    assert any(label.startswith("other sizes") for label in report.tried["feedings"])
