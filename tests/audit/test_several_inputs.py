@@ -116,3 +116,23 @@ def test_placeholders_are_not_cut_off(bad: bool) -> None:
     assert report.verdict == ("violated" if bad else "holds"), report
     assert report.not_tried["shorter"] == "the model's inputs do not offer it"
     assert any(label.startswith("other sizes") for label in report.tried["feedings"])
+
+
+class LastStates(nn.Module):
+    """Rows of a recurrent model, and behind them the last states of its layers, (batch, features, layers)."""
+
+    def __init__(self, features: int, bad: bool) -> None:
+        super().__init__()
+        self.scan = nn.GRU(DIM, features, 2, batch_first=True, bidirectional=bad)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, states = self.scan(x)
+        return rows, states.permute(1, 2, 0)
+
+
+@pytest.mark.parametrize("features", [5, 8, 24])
+@pytest.mark.parametrize("bad", [False, True])
+def test_features_of_last_states_are_no_rows(features: int, bad: bool) -> None:
+    torch.manual_seed(0)
+    report = audit(LastStates(features, bad), torch.randn(2, N, DIM), er.Causal(), feedings=["shorter"])
+    assert report.verdict == ("violated" if bad else "holds"), report
