@@ -133,3 +133,25 @@ def test_a_flow_across_documents_names_them_too():
     assert (first.query, first.key, first.documents) == (4, 3, (1, 0))
     assert "output row 4 (document 1) depends on position 3 (document 0)" in str(report)
     assert np.array_equal(report.flow.wrong[0][0].edges(), [[4, 3]])
+
+
+class Convolved(nn.Module):
+    """A causal convolution that reads padding, in a model that takes positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(20, 8), nn.Embedding(20, 8)
+        self.conv = nn.Conv1d(8, 8, 4, padding=3)
+
+    def forward(self, input_ids, attention_mask, position_ids=None):
+        places = torch.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
+        x = self.embed(input_ids) + self.places(places)
+        return x + self.conv(x.mT)[..., : x.shape[1]].mT
+
+
+def test_positions_of_padding_are_no_documents():
+    torch.manual_seed(0)
+    inputs = {"input_ids": torch.randint(3, 20, (2, 12)), "attention_mask": torch.ones(2, 12).long()}
+    report = audit(Convolved(), inputs, er.Causal(), feedings=["padded left"])
+    assert report.verdict == "violated"
+    assert [finding.documents for finding in report.findings] == [None] * len(report.findings)

@@ -42,6 +42,8 @@ def name_documents(
             if parts.shape[1] == _length(finding, result):
                 row = parts[min(finding.item or 0, len(parts) - 1)]
                 query, key = finding.pair
+                if min(row[query], row[key]) < 0:
+                    continue  # padding is of no document
                 return finding.at(documents=(int(row[query]), int(row[key])), packing=name)
         return finding
 
@@ -107,8 +109,8 @@ def _packed(feeding: Feeding, model: nn.Module, varying: Mapping[str, str]) -> I
                 yield "document" if "doc" in name.lower() else name, values
         elif _sums(values):
             yield "document", np.repeat(np.arange(values.shape[1] - 1), np.diff(values[0]))[None]
-        elif _restarts(values):
-            yield "document", np.cumsum(values == 0, axis=1) - 1
+        elif _restarts(values, real := _real(feeding, values)):
+            yield "document", np.cumsum((values == 0) & real, axis=1) - 1
 
 
 def _in_runs(row: np.ndarray) -> bool:
@@ -124,14 +126,19 @@ def _sums(values: np.ndarray) -> bool:
     )
 
 
-def _restarts(values: np.ndarray) -> bool:
-    """Whether these are positions that begin again at 0 with every document."""
-    step = np.diff(values, axis=1)
-    again = (values[:, 1:] == 0) & (step <= 0)
+def _real(feeding: Feeding, values: np.ndarray) -> np.ndarray:
+    """Which of these positions are not padding."""
+    masks = [one.real() for one in feeding.reading.masks]
+    return next((one for one in masks if one.shape == values.shape), np.ones_like(values, bool))
+
+
+def _restarts(values: np.ndarray, real: np.ndarray) -> bool:
+    """Whether these are positions that begin again at 0 with every document; padding has none."""
+    rows = [row[kept] for row, kept in zip(values, real, strict=True)]
+    steps = [(row[1:], np.diff(row)) for row in rows]
     return (
-        values.shape[1] > 2
-        and bool((values[:, 0] == 0).all())
-        and bool((again | (step == 1)).all())
-        and bool(again.any())
+        all(len(row) > 2 and row[0] == 0 for row in rows)
+        and all(bool(((step == 1) | ((row == 0) & (step <= 0))).all()) for row, step in steps)
+        and any(bool((step <= 0).any()) for _, step in steps)
         and bool((values == 1).any())
     )

@@ -456,9 +456,13 @@ class Examiner:
 
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
         """The rows before a pooled output, judged in its place."""
-        if (
-            content.length in self.widths
-        ):  # features would be taken for rows: another feeding has another length
+        relation = overall(scene.expect)
+        any_edge = isinstance(relation, AtMost) and everything(relation)
+        if content.length in self.widths:  # features would be taken for rows: another feeding has another
+            if any_edge:
+                verdict = FlowVerdict(flow, "pooled", scene.label)
+                verdict.held("extra edges")  # nothing could be too much
+                return verdict
             self.ambiguous[content.name] = self.ambiguous.get(content.name, True)
             return FlowVerdict(flow, "pooled", scene.label)
         self.ambiguous[content.name] = False
@@ -481,8 +485,7 @@ class Examiner:
                     f"nothing is expected of reading {content.name}, which is another sequence"
                 )
                 return verdict
-            relation = overall(scene.expect)
-            if isinstance(relation, AtMost) and everything(relation):
+            if any_edge:
                 verdict.held("extra edges")  # nothing could be too much
                 return verdict
             verdict.opened(

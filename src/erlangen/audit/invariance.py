@@ -12,7 +12,6 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.flows import padding_read_by
 from erlangen.audit.outputs import Place, places
-from erlangen.audit.witnesses.flow import of_pairs
 from erlangen.audit.witnesses.runs import Runner
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def compare_without_padding(
             continue  # the model does not take the shorter input: nothing to hold it against
         reading = feeding.reading.of(examiner.model, alike.inputs)
         theirs = {place.name: place for place in places(other, reading.contents)}
+        theirs |= {place.name: place for place in runner.places() if place.pairs}
         for place in runner.places():
             again = theirs.get(place.name)
             if place.discrete:
@@ -47,8 +47,6 @@ def compare_without_padding(
             rows, alone = place.rows(output)[alike.item], again.rows(other)
             if rows.shape[1:] != alone.shape[2:]:
                 continue
-            if of_pairs(runner, place, output):  # an item's own entry: the others are cut, too, where it is
-                rows, alone = rows[..., [alike.item]], alone[..., [alike.item]]
             mine = _same_rows(feeding, result, place, alike, len(rows), alone.shape[1])
             if mine is not None:
                 _hold_alike(examiner, feeding, place, rows, alone, alike.item, *mine)

@@ -158,6 +158,10 @@ def surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.
     if keys is None:
         return np.ones(rows, bool), np.ones(n, bool)
     real = keys[min(item, len(keys) - 1)]
+    by = None if _follows_ratio(verdict.flow) else _offset(verdict.flow)
+    if by is not None:  # rows of another input, as of an image, stand before or behind: these are real
+        place = np.arange(rows) - by
+        return (place < 0) | (place >= n) | real[place.clip(0, n - 1)], real
     by_row = np.array(
         [real[r * n // rows : max((r + 1) * n // rows, r * n // rows + 1)].all() for r in range(rows)]
     )

@@ -147,12 +147,17 @@ class Place:
     """Whether the output holds integers: see `floating`."""
     filled: int | None = None
     """How many entries along the axis are in use, in a cache with room for more."""
+    pairs: bool = False
+    """Whether the first two axes are both of items, as scores in CLIP: entry (a, b) is of items a and b, and
+    the row of an item is its own entry (a, a)."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
         tensor = dict(floating(output))[self.name].detach()
         if tensor.dim() == 0:
             return tensor.reshape(1, 1, 1)
+        if self.pairs:
+            return tensor.diagonal(dim1=0, dim2=1).movedim(-1, 0).reshape(tensor.shape[0], 1, -1)
         if self.folded is not None:
             tensor = tensor.reshape(*self._unfolded(tensor), *tensor.shape[1:])
             tensor = tensor if self.folded == "items first" else tensor.transpose(0, 1)
@@ -171,6 +176,8 @@ class Place:
         """Whether an output of this shape, for so many items, can have its rows here."""
         if self.folded is not None:
             return shape[0] % items == 0
+        if self.pairs:
+            return shape[:2] == (items, items)
         # A batch of one has axes of its size by chance: states of layers, (1, batch, features).
         by_chance = self.items == 1 and items > 1
         return not shape or (len(shape) > max(self.axis or 0, self.batch_axis or 0) and not by_chance)
@@ -216,8 +223,10 @@ def place_of(
         if batch > 1 and shape[0] % batch == 0 and shape[0] > batch:
             return Place(name, None, 0, batch, "items first")
         return Place(name, 0 if tensor.dim() >= 2 and not _kept(fixed, tensor) else None, None)
-    if tensor.dim() == 3 and batch_axis == 1 and _kept(fixed, tensor):
-        return Place(name, None, batch_axis, batch)  # states of layers, (layers, batch, features)
+    if _kept(fixed, tensor) and all(one.sequence for one in sequences) and tensor.dim() >= 3:
+        return Place(
+            name, None, batch_axis, batch
+        )  # states, of one layer or several: no axis is of positions
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
     fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
     if tensor.dim() >= 3:

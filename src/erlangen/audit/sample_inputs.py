@@ -20,6 +20,8 @@ BINS = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel"
 """Names of the number of features of a frame."""
 FRAMES = 64
 """Frames of a spectrogram."""
+QUERIES = "num_query_tokens"
+"""The name of the number of learned queries that stand for an image, where these are read in its place."""
 
 
 def inputs_of(model: nn.Module, n: int) -> Iterator[Tensors]:
@@ -140,7 +142,7 @@ class _Maker:
                 rows = _rows(features(**image))
         except Exception:
             return  # another form of images
-        count = rows // 2
+        count = int(self.find(QUERIES) or rows // 2)
         if not 0 < count <= 64:
             return
         ids = torch.full((2, count + self.n), token)

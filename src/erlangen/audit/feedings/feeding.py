@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.inputs import Inputs
-from erlangen.audit.reading import Reading
+from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.reading import Reading, special_tokens
 from erlangen.audit.witnesses.runs import EVAL, Mode
 
 FEW = 4
@@ -70,6 +70,18 @@ class Given:
         """A feeding of these inputs, whose roles are those of the given ones."""
         inputs = replace(inputs, label=label)
         return Feeding(label, inputs, self.reading.of(self.model, inputs), mode, **more)  # type: ignore[arg-type]
+
+
+def may_cut(given: Given, content: Content, span: tuple[int, int]) -> bool:
+    """Whether all special tokens stay where a sequence that may not do without them is cut to [start, stop).
+
+    Placeholders of an image are as many as its rows; with fewer of them items would take each other's rows.
+    """
+    if content.embedding is None or content.axis is None:
+        return True
+    special = torch.tensor(sorted(special_tokens(given.model)), dtype=content.tensor.dtype)
+    marked = torch.isin(content.tensor.cpu(), special)
+    return int(marked.sum()) == int(marked.narrow(content.axis, span[0], span[1] - span[0]).sum())
 
 
 def cut(given: Given, lengths: dict[str, tuple[int, int]], label: str) -> Inputs:

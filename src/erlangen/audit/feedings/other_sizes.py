@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from erlangen.audit.feedings.feeding import FEW, Feeding, Given, cut
+from erlangen.audit.feedings.feeding import FEW, Feeding, Given, cut, may_cut
 from erlangen.audit.inputs import Inputs
 
 
@@ -34,7 +34,10 @@ def _shorter(given: Given) -> Inputs | None:
     found = [one for one in given.reading.sequences if one.sequence and one.batch_axis is not None]
     if not found or given.inputs.vary is not None or any(one.length < 3 for one in found):
         return None
-    return cut(given, {one.name: (0, one.length - 1) for one in found}, "other sizes")
+    lengths = {one.name: (0, one.length - 1) for one in found}
+    if not all(may_cut(given, one, lengths[one.name]) for one in found):
+        return None
+    return cut(given, lengths, "other sizes")
 
 
 def _more_items(given: Given, inputs: Inputs) -> Inputs | None:

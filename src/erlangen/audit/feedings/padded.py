@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut
+from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut, may_cut
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.reading import SOUND, Mask
 
@@ -57,9 +57,10 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
         one = replace(given, inputs=fed, reading=reading)
         short = cut(replace(given, inputs=inputs, reading=reading), {content.name: kept}, "alone")
         rows = np.arange(*kept)
+        alone = _cuts(one, content) and may_cut(one, content, kept)
         yield replace(
             one.feeding(label + named, fed),
-            alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if _cuts(one, content) else (),
+            alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if alone else (),
             tolerant=label == "padded left",
             added="" if mask.name in given.inputs.leaves(given.model) else mask.name,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from erlangen.audit.feedings.feeding import Feeding, Given, cut
+from erlangen.audit.feedings.feeding import Feeding, Given, cut, may_cut
 
 
 def feedings(given: Given) -> Iterator[Feeding]:
@@ -14,7 +14,8 @@ def feedings(given: Given) -> Iterator[Feeding]:
         return
     if all(one.length >= 3 for one in found):
         lengths = {one.name: (0, max(2, one.length * 2 // 3)) for one in found}
-        yield given.feeding("shorter", cut(given, lengths, "shorter"), resized=True)
+        if all(may_cut(given, one, lengths[one.name]) for one in found):
+            yield given.feeding("shorter", cut(given, lengths, "shorter"), resized=True)
     last = found[-1]
     if len(found) > 1 and last.length >= 3 and last.name.startswith(("decoder", "tgt")):
         lengths = {last.name: (0, max(2, last.length * 2 // 3))}

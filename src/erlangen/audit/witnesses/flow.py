@@ -301,12 +301,8 @@ def batch_leaks(
                 if item != owner and not small and None not in leaks_too:
                     leaks[k] = item, owner, float(moved.max()) / _scale(place.rows(base))
             elif leaks[k] is None and place.batch_axis is not None:
-                moves = _moved_views(place, output, base, item)
-                if None not in moves and of_pairs(runner, place, base):
-                    # Entry (a, b) compares items a and b, as in CLIP: the column of an item is its own, too.
-                    rows = place.rows(output).clone()
-                    rows[..., item] = place.rows(base)[..., item]
-                    moves = [_moved_item(rows, place.rows(base), item)]
+                moved = _moved_pair if place.pairs else _moved_views
+                moves = moved(place, output, base, item)
                 leaks[k] = None if None in moves else moves[0]
     return leaks
 
@@ -328,25 +324,13 @@ def _owner(place: Place, found: list[Place], batch: int) -> int | None:
     return int(number) if each and int(number) < batch else None
 
 
-def of_pairs(runner: Runner, place: Place, base: object) -> bool:
-    """Whether an output has an entry for each pair of items: both of its axes follow the batch."""
-    batch = runner.reading.batch
-    if not place.pooled or place.rows(base).shape != (batch, 1, batch):
-        return False
-    tensors = (*runner.reading.contents, *runner.reading.labels)
-    axes = {id(one.tensor): one.batch_axis for one in tensors}
-
-    def first(tensor: torch.Tensor) -> torch.Tensor:
-        axis = axes.get(id(tensor), 0)
-        if axis is None or tensor.dim() <= axis or tensor.shape[axis] != batch:
-            return tensor
-        return tensor.narrow(axis, 0, 1)
-
-    try:
-        alone = dict(floating(runner.on(runner.inputs.map(first))))[place.name]
-    except Exception:
-        return False
-    return tuple(alone.shape) == (1, 1)
+def _moved_pair(place: Place, output: object, base: object, item: int) -> list[tuple[int, int, float] | None]:
+    """The first pair of other items that moves."""
+    changed, before = (dict(floating(one))[place.name].detach() for one in (output, base))
+    shape = (*before.shape[:2], -1)
+    changed = changed.clone()
+    changed[:, item] = before[:, item]
+    return [_moved_item(changed.reshape(shape), before.reshape(shape), item)]
 
 
 def _moved_item(rows: torch.Tensor, base: torch.Tensor, item: int) -> tuple[int, int, float] | None:

@@ -216,13 +216,36 @@ class Runner:
                 except Exception:
                     other = None  # content that cannot be changed is reported where its flow is measured
             made = places(output, self.reading.contents, other, self.fixed)
+            pairs = self._pairs([name for name, shape in sizes.items() if name not in like], sizes)
             for number, place in enumerate(made):
                 told = like.get(place.name)
+                if place.name in pairs:
+                    told = Place(place.name, None, 0, batch, discrete=place.discrete, pairs=True)
                 if told is not None:  # axes of equal size by chance are told by the feeding where they differ
                     room = None if told.filled is None else sequences[0].length
                     made[number] = replace(told, items=batch, filled=room)
             self._places = sorted(made, key=lambda place: place.pooled)
         return self._places
+
+    def _pairs(self, names: list[str], sizes: dict[str, torch.Size]) -> set[str]:
+        """The outputs with an entry for each pair of items: both of their first axes follow the batch."""
+        batch = self.reading.batch
+        names = [name for name in names if sizes[name][:2] == (batch, batch)]
+        if not names or batch < 2 or self.inputs.vary is not None:
+            return set()
+        axes = {id(one.tensor): one.batch_axis for one in (*self.reading.contents, *self.reading.labels)}
+
+        def first(tensor: torch.Tensor) -> torch.Tensor:
+            axis = axes.get(id(tensor), 0)
+            if axis is None or tensor.dim() <= axis or tensor.shape[axis] != batch:
+                return tensor
+            return tensor.narrow(axis, 0, 1)
+
+        try:
+            alone = dict(floating(self.on(self.inputs.map(first))))
+        except Exception:
+            return set()
+        return {name for name in names if name in alone and alone[name].shape[:2] == (1, 1)}
 
     def changed(
         self,
