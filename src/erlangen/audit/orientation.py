@@ -15,6 +15,7 @@ from erlangen.audit.axes import along_third_axis
 from erlangen.audit.bare import one_sequence
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.lengths import measured_lengths
+from erlangen.audit.meanings import meant, open_where_nothing_is_real
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
 
@@ -49,7 +50,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     found = not_hiding(inputs, found, run, lambda mask: as_content(model, mask.name, mask.tensor, found))
     found.contents[known:] = [_changeable(model, inputs, one, found, run) for one in found.contents[known:]]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
-    return found
+    return open_where_nothing_is_real(found)
 
 
 def _moves(run: Run, inputs: Inputs, content: Content, tensor: torch.Tensor, base: Any) -> list[torch.Tensor]:
@@ -282,4 +283,4 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
             return mask
     if reads[False] == reads[True]:
         return mask
-    return replace(mask, hides=not reads[True], measured=True)
+    return meant(mask, not reads[True], found)
