@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from erlangen.audit.counts import Counts, hold_counts, made_counts
 from erlangen.audit.holdings import has_attributes, slot_names
 
 DEPTH = 6
@@ -64,6 +65,7 @@ def gathered(values: Mapping[Any, Any], *, lists: bool = True) -> dict[Any, Any]
     states, each by itself. Entries of three axes are batches, which are inputs of their own.
     """
     result, first = {}, True
+    tensors = [tensor for _, tensor in leaves(values)]
     for key, value in values.items():
         found = any(True for _ in leaves(value))
         if isinstance(value, PackedSequence):
@@ -71,7 +73,7 @@ def gathered(values: Mapping[Any, Any], *, lists: bool = True) -> dict[Any, Any]
         elif lists and found and first and _one_shape(value):
             value = Listed.of(value)
         first = first and not found
-        result[key] = value
+        result[key] = hold_counts(value, tensors)
     return result
 
 
@@ -85,7 +87,7 @@ def _one_shape(value: Any) -> bool:
 
 def made(value: Any) -> Any:
     """The argument as the model takes it."""
-    return value.made() if isinstance(value, Packed | Listed) else value
+    return value.made() if isinstance(value, Packed | Listed) else made_counts(value)
 
 
 def unpacked(output: Any, length: int | None) -> Any:
@@ -105,6 +107,9 @@ def leaves(value: Any, name: str = "", above: tuple[int, ...] = ()) -> Iterator[
     """Every tensor inside a value, with the name of its place; `above` are the values that it lies in."""
     if isinstance(value, torch.Tensor):
         yield name, value
+        return
+    if isinstance(value, Counts):
+        yield name, value.tensor
         return
     if len(above) < DEPTH and id(value) not in above:
         for key, part in parts(value):
@@ -163,6 +168,8 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor], above: tu
     """The same value with every tensor replaced by change(tensor); what cannot be copied stays as it is."""
     if isinstance(value, torch.Tensor):
         return change(value)
+    if isinstance(value, Counts):
+        return dataclasses.replace(value, tensor=change(value.tensor))
     if not any(True for _ in leaves(value, "", above)):
         return value
     inside = {key: mapped(part, change, (*above, id(value))) for key, part in parts(value)}
@@ -225,6 +232,8 @@ def unreadable(value: Any, name: str = "", above: tuple[int, ...] = ()) -> dict[
     """
     if isinstance(value, np.ndarray):
         return {name: "a NumPy array"} if value.size > 1 and value.dtype.kind in "fiubc" else {}
+    if isinstance(value, Counts):
+        return {}
     if hasattr(type(value), "__next__"):
         return {name: f"an iterator ({type(value).__name__})"}
     found: dict[str, str] = {}

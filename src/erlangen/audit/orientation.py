@@ -14,7 +14,9 @@ from erlangen.audit.alignment import aligned, indices
 from erlangen.audit.axes import along_third_axis
 from erlangen.audit.bare import one_sequence
 from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.leading import ask_which_is_length, documented, length_first
 from erlangen.audit.lengths import measured_lengths
+from erlangen.audit.meanings import meant, open_where_nothing_is_real
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
 
@@ -49,7 +51,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     found = not_hiding(inputs, found, run, lambda mask: as_content(model, mask.name, mask.tensor, found))
     found.contents[known:] = [_changeable(model, inputs, one, found, run) for one in found.contents[known:]]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
-    return found
+    return open_where_nothing_is_real(found)
 
 
 def _moves(run: Run, inputs: Inputs, content: Content, tensor: torch.Tensor, base: Any) -> list[torch.Tensor]:
@@ -142,9 +144,11 @@ def _mixes(run: Run, inputs: Inputs, content: Content, axis: int, base: Any) -> 
 def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
     """Swap the axes of positions and batch where the model mixes along the first axis and not the second."""
     first = found.contents[0] if found.contents else None
+    if type(model).__module__.startswith("torch.nn"):
+        return documented(model, inputs, found, run)
     if (
         first is None or hasattr(model, "config") or inputs.content is not None or inputs.vary is not None
-        or type(model).__module__.startswith("torch.nn") or first.patch is not None
+        or first.patch is not None
         or first.axis != 1 or first.batch_axis != 0 or min(first.tensor.shape[:2]) < 2
     ):  # fmt: skip
         return found
@@ -154,7 +158,8 @@ def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Rea
         mixes = [_mixes(run, inputs, first, axis, base) for axis in (0, 1)]
     except Exception:
         return found
-    if mixes != [True, False]:
+    told = length_first(model, inputs, first, run) if mixes == [True, False] else False
+    if told is False:
         return found
     swapped = [
         replace(one, axis=0, batch_axis=1) if one.tensor.shape[:2] == size and one.axis == 1 else one
@@ -163,6 +168,8 @@ def _oriented(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Rea
     note = f"{first.name} was read as (length, batch, ...): nothing is read along its second axis"
     found = replace(found, contents=swapped, notes=[*found.notes, note])
     place_masks_again(inputs, inputs.leaves(model), found)
+    if told is None:
+        ask_which_is_length(found, first)
     return found
 
 
@@ -282,4 +289,4 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
             return mask
     if reads[False] == reads[True]:
         return mask
-    return replace(mask, hides=not reads[True], measured=True)
+    return meant(mask, not reads[True], found)

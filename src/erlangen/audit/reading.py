@@ -16,6 +16,7 @@ from torch import nn
 
 from erlangen.audit.containers import sealed as sealed_in
 from erlangen.audit.containers import unreadable
+from erlangen.audit.counts import counts_in
 from erlangen.audit.inputs import Content, Inputs
 
 LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
@@ -200,6 +201,10 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
     if found.sequences:
         found.contents.sort(key=lambda one: one.axis is None)
     _place_lengths(found)
+    for name in counts_in(inputs.named(model)):
+        if found.content(name) is not None and name not in (inputs.content or ()):
+            found.contents = [one for one in found.contents if one.name != name]
+            found.ignored[name] = "sizes"  # unless they are seen to hide
     for name, tensor in waiting:
         if declared is None and _features(name, tensor, found):
             found.contents.append(_as_content(model, name, tensor, found))
