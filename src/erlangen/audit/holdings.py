@@ -329,6 +329,8 @@ class _Mapping:
         mapping, base = self.mapping, _base(self.mapping)
         if len(mapping) != len(self.items) or not all(map(is_, base.keys(mapping), self.items)):
             return False  # the order counts, too: it is the order of layers
+        if all(map(is_, base.values(mapping), self.items.values())):
+            return True  # nearly always, and asked of every dictionary between any two runs
         return all(
             now is before or self._flag(key)
             for (key, before), now in zip(self.items.items(), base.values(mapping), strict=True)

@@ -156,12 +156,12 @@ class Inside:
 
     def _last(self) -> int | None:
         """The last tensor of rows that depends on the content."""
-        flows = self.flows
-        if not flows.size:
-            return None
-        plain = np.array([event.plain for event in self.trace.base[: len(flows)]], bool)
-        depends = np.flatnonzero(flows.reshape(len(flows), -1).any(axis=1) & plain)
-        return int(depends[-1]) if len(depends) else None
+        if self._flows is None:  # one run with all positions changed tells that, too
+            depends = [bool(rows.any()) for rows in self.trace.moved(self._positions)]
+        else:
+            depends = [bool(rows.any()) for rows in self._flows]
+        plain = [event.plain for event in self.trace.base]
+        return max((k for k, moves in enumerate(depends) if moves and plain[k]), default=None)
 
     def steps(self, one: Neighborhoods) -> tuple[str, Any] | None:
         """Whether each step inside reads at most `one`: ("held", None), ("broken", (event, row, key)),

@@ -55,7 +55,8 @@ class Mode:
                     yield
             finally:
                 for module, training in before:
-                    module.training = training
+                    if module.training != training:
+                        module.training = training
 
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
