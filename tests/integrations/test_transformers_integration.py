@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 library = pytest.importorskip("transformers.masking_utils")
 
 from erlangen.integrations import masks  # noqa: E402
-from erlangen.integrations.transformers import closures, register, use_relation  # noqa: E402
+from erlangen.integrations.transformers import readings, register, use_relation  # noqa: E402
 from erlangen.integrations.transformers.relation_mask import RelationMask, relation_mask  # noqa: E402
 
 TYPES = ["bert", "gpt2", "llama", "mistral", "gemma2", "gemma3_text", "qwen2", "t5", "vit", "bart", "whisper",
@@ -174,22 +174,18 @@ def test_padding_and_documents_are_told_from_the_layers_relation():
     assert reading.given == er.Batch([left, er.Documents([1, 5, 1, 2])])
 
 
-def test_closures_whose_meaning_changed_are_evaluated_instead(monkeypatch):
-    """A version of transformers whose window counts differently is not read by the name of its function."""
+def test_functions_are_read_by_what_they_compute_not_by_their_names(monkeypatch):
+    """A version of transformers whose window counts differently is not misread."""
 
     def sliding_window_overlay(sliding_window):
         return lambda b, h, i, j: j >= i - sliding_window
 
     monkeypatch.setattr(library, "sliding_window_overlay", sliding_window_overlay)
-    closures._trusted.cache_clear()
-    try:
-        function = library.and_masks(sliding_window_overlay(3), library.causal_mask_function)
-        relation = closures.read(function, closures.Place(1, 9, 9)).relation
-        assert relation != er.Window(lookback=2)
-        assert relation.on(9) == er.Window(lookback=3).on(9)
-    finally:
-        monkeypatch.undo()
-        closures._trusted.cache_clear()
+    place = readings.Place(1, 9, 9)
+    function = library.sliding_window_causal_mask_function(3)
+    reading, _ = readings.read(readings.said_by(function, place), place)
+    assert reading.relation != er.Window(lookback=2)
+    assert reading.relation.on(9) == er.Window(lookback=3).on(9)
 
 
 def test_a_relation_mask_is_the_mask_of_eager_to_whoever_computes_with_it():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
+
 from erlangen.errors import DataError, ParameterError
 
 NAME = "erlangen"
@@ -24,17 +26,22 @@ def check_registry(config: Any) -> None:
     erlangen.errors.ParameterError: models of type 'bloom' compute attention themselves, not through the
     attention registry of transformers: attn_implementation="erlangen" would change nothing; use "eager"
     """
-    module = sys.modules.get(type(config).__module__.replace(".configuration_", ".modeling_"))
-    if module is None or hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
-        return
-    own = [
-        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-    ]
-    if any(name.endswith("Attention") for name in own):
+    if _past_the_registry(type(config).__module__):
         raise ParameterError(
             f"models of type {config.model_type!r} compute attention themselves, not through the attention "
             'registry of transformers: attn_implementation="erlangen" would change nothing; use "eager"'
         )
+
+
+@torch.compiler.assume_constant_result
+def _past_the_registry(configuration: str) -> bool:
+    module = sys.modules.get(configuration.replace(".configuration_", ".modeling_"))
+    if module is None or hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
+        return False
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return any(name.endswith("Attention") for name in own)
 
 
 def register() -> None:
