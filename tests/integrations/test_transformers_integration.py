@@ -19,10 +19,7 @@ from erlangen.integrations import masks  # noqa: E402
 from erlangen.integrations.transformers import readings, register, use_relation  # noqa: E402
 from erlangen.integrations.transformers.relation_mask import RelationMask, relation_mask  # noqa: E402
 
-TYPES = ["bert", "gpt2", "llama", "mistral", "gemma2", "gemma3_text", "qwen2", "t5", "vit", "bart", "whisper",
-         "gpt_oss", "llama4_text"]  # fmt: skip
 DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss", "llama4_text"]
-N = 20  # longer than the windows and chunks of the small configurations
 
 
 @pytest.fixture(autouse=True)
@@ -44,39 +41,9 @@ def build(model_type, kind=None, **changes):
     return (kind or transformers.AutoModel).from_config(config).eval()
 
 
-def padded(inputs, side):
-    if side is None or "attention_mask" not in inputs:
-        return inputs
-    mask = torch.ones_like(inputs["attention_mask"])
-    mask[0, slice(0, 6) if side == "left" else slice(-6, None)] = 0
-    return inputs | {"attention_mask": mask}
-
-
 def on(model, implementation, **inputs):
     model.set_attn_implementation(implementation)
     return model(**inputs)
-
-
-@pytest.mark.parametrize("model_type", TYPES)
-def test_the_same_outputs_and_gradients_as_eager(model_type):
-    """At real positions: a padding query that reads nothing is zero here, the mean of all values there."""
-    model = build(model_type)
-    inputs = inputs_for(model, N)
-    for side in (None, "left", "right") if "attention_mask" in inputs else (None,):
-        found = []
-        for implementation in ("eager", "erlangen"):
-            model.zero_grad()
-            given = padded(inputs, side)
-            out = on(model, implementation, **given).last_hidden_state
-            if out.shape[:2] == given.get("attention_mask", out[..., 0]).shape and "attention_mask" in given:
-                out = out * given["attention_mask"][..., None]
-            (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
-            found.append((out.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
-        (a, grads), (b, others) = found
-        torch.testing.assert_close(b, a, atol=1e-5, rtol=1e-5)
-        assert len(grads) == len(others) > 5
-        for one, other in zip(grads, others, strict=True):
-            torch.testing.assert_close(other, one, atol=2e-5 * (1 + one.abs().max().item()), rtol=1e-4)
 
 
 @pytest.mark.parametrize("cache", [None, "static"])

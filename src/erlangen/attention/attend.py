@@ -86,8 +86,8 @@ def attend(
     q4, k4, v4 = (fold(x) for x in (q, k, v))
     heads, queries, keys = index(q4.shape[1]), q4.shape[2], k4.shape[2]
     if not isinstance(reads, PackedRelation):
-        # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep symbols.
-        # The size of the batch stays a symbol unless items differ in what they read.
+        # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep
+        # symbols. The size of the batch stays a symbol unless items differ in what they read.
         queries, keys = index(queries), index(keys)
     batch = index(q4.shape[0]) if _items_differ(reads) else 1
     if kernel is None:

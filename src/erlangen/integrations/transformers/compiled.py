@@ -58,7 +58,9 @@ def mask_index(
     items: Any = relation.members if isinstance(relation, Batch) else (relation,)
     heads = max(len(item) if isinstance(item, PerHead) else 1 for item in items)
     bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=seen)
-    made = bound.packed if seen == keys else bound.derived(("first keys of", keys), lambda: _wider(bound, keys))
+    made = (
+        bound.packed if seen == keys else bound.derived(("first keys of", keys), lambda: _wider(bound, keys))
+    )
     return made.copied_index()
 
 

@@ -323,10 +323,10 @@ def _chunked(place: Place, chunk_size: int, left_padding: Tensor) -> Reading:
 
 def _same_group(place: Place, groups: Tensor, some_in_none: bool = False) -> Bindable:
     """Queries read the keys of their own group; with `some_in_none` negative numbers are no group."""
-    array = to_numpy(groups)[: place.batch].astype(np.int64)
+    array = to_numpy(groups)[: place.batch]
     keys = array[:, place.key_offset : place.key_offset + place.keys]
     lengths = [_runs(row, some_in_none) for row in keys]
-    if any(runs is None for runs in lengths):  # a group that comes back
+    if any(runs is None for runs in lengths):  # a group comes back
         queries = array[:, place.query_offset : place.query_offset + place.queries]
         same = queries[:, :, None] == keys[:, None]
         if some_in_none:
@@ -343,7 +343,7 @@ def _same_group(place: Place, groups: Tensor, some_in_none: bool = False) -> Bin
 
 def _runs(row: np.ndarray, some_in_none: bool) -> list[int] | None:
     """The lengths of the runs of equal group numbers; None where a group is not one run."""
-    starts = np.flatnonzero(np.diff(row, prepend=row[:1] - 1))
+    starts = np.flatnonzero(np.append(True, row[1:] != row[:-1])[: row.size])
     named = row[starts]
     if some_in_none:
         named = named[named >= 0]

@@ -1,8 +1,8 @@
 """Mask functions of transformers as expressions of the query's and the key's position.
 
 A mask function f(batch, head, query, key) -> bool is called once, with symbols in the place of indices, and
-what it computes with them is written down. Nothing is evaluated and no closure is opened, so that the compiler
-follows it as well."""
+what it computes with them is written down. Nothing is evaluated and no closure is opened, so that the
+compiler follows it as well."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 
 Shape = Any
-"""An expression as nested tuples ("le", "K", "Q"), ("at", ("#", 0), "B", "K"), ...; its leaves are the symbols
-"B", "H", "Q", "K", numbers, and ("#", n) for the n-th tensor."""
+"""An expression as nested tuples ("le", "K", "Q"), ("at", ("#", 0), "B", "K"), ...; its leaves are the
+symbols "B", "H", "Q", "K", numbers, and ("#", n) for the n-th tensor."""
 
 
 class Written(NamedTuple):
