@@ -84,10 +84,12 @@ def attend(
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     lead = q.shape[:-3]
     q4, k4, v4 = (fold(x) for x in (q, k, v))
-    # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep symbols.
-    # The size of the batch stays a symbol unless items differ in what they read.
+    heads, queries, keys = index(q4.shape[1]), q4.shape[2], k4.shape[2]
+    if not isinstance(reads, PackedRelation):
+        # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep
+        # symbols. The size of the batch stays a symbol unless items differ in what they read.
+        queries, keys = index(queries), index(keys)
     batch = index(q4.shape[0]) if _items_differ(reads) else 1
-    heads, queries, keys = index(q4.shape[1]), index(q4.shape[2]), index(k4.shape[2])
     if kernel is None:
         scale = 1 / sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
         needs = PLAIN if weighted is None else Needs(bias=bias_kind(weighted))

@@ -85,6 +85,10 @@ class Packed:
         """The relation as a tensor of integers."""
         return self._once("index", lambda: _remember(_encode(self.distinct, self.which), ref(self)))
 
+    def copied_index(self) -> Tensor:
+        """The index in memory of its own, for a compiler that may reuse the memory of what it has read."""
+        return _remember(self.index.clone(), lambda: self)
+
 
 def _require_native() -> Any:
     if native is None:

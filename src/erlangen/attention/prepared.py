@@ -42,7 +42,7 @@ class PackedRelation:
 
     def check(self, queries: Any, keys: Any, needs: Any) -> None:
         """Raise unless it was packed for these sizes, and its backend can compute this."""
-        if index(queries) != self.queries or index(keys) != self.keys:
+        if queries != self.queries or keys != self.keys:
             raise SizeError(
                 f"the relation was packed for {self.queries} queries and {self.keys} keys, but the tensors "
                 f"have {index(queries)} and {index(keys)}"

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from erlangen.attention import attend
 from erlangen.attention.kernels import SoftmaxDot
+from erlangen.attention.prepared import PackedRelation
 from erlangen.errors import BackendError, SizeError
-from erlangen.integrations.transformers.closures import from_dense, meet
+from erlangen.integrations.transformers.compiled import INDEX, compiled_reads, follows, runs_in_graph
+from erlangen.integrations.transformers.readings import from_dense, meet
 from erlangen.integrations.transformers.relation_mask import RelationMask
 from erlangen.relations import Batch, Bindable, Causal, FromMask, Full, Neighborhoods, PerHead, Weighted
 
@@ -28,12 +30,11 @@ class Reads:
     """What one attention call reads: a relation on the first `keys` keys, and a bias (batch or 1, heads or 1,
     queries, keys) added to the logits."""
 
-    relation: Bindable
+    relation: Bindable | PackedRelation
     keys: int
     bias: Tensor | None = None
 
 
-@torch.compiler.disable
 def attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -65,12 +66,21 @@ def attention_forward(
             f'attn_implementation="erlangen" does not have the argument {unknown[0]!r}, which '
             f"{type(module).__name__} passes"
         )
-    reads = _reads(module, query, key, attention_mask, is_causal)
+    asked = _collecting() if output_attentions is None else bool(output_attentions)
+    reads = None
+    if torch.compiler.is_compiling():
+        reads = _reads_in_graph(module, query, key, attention_mask, is_causal, position_bias, asked)
+        if reads is None:
+            return _out_of_graph(
+                *(module, query, key, value, attention_mask, dropout, scaling, is_causal),
+                *(softcap, s_aux, position_bias, asked),
+                **others,
+            )
+    reads = _reads(module, query, key, attention_mask, is_causal) if reads is None else reads
     bias = reads.bias
     if position_bias is not None and (position_bias.requires_grad or bool(position_bias.any())):
         position_bias = position_bias[..., : reads.keys]
         bias = position_bias if bias is None else position_bias + bias
-    asked = _collecting() if output_attentions is None else bool(output_attentions)
     plain = softcap is None and s_aux is None
     kernel = None if plain else SoftmaxDot(scaling, softcap=softcap, sink=s_aux)
     out = _attend(
@@ -88,6 +98,32 @@ def attention_forward(
     if weights is not None:
         weights = nn.functional.pad(weights, (0, key.shape[2] - reads.keys))
     return out.transpose(1, 2).contiguous(), weights
+
+
+# What depends on the values of a tensor, or is done by NumPy, breaks the graph.
+_out_of_graph: Any = torch.compiler.disable(attention_forward)
+
+
+def _reads_in_graph(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    is_causal: bool | None,
+    position_bias: Tensor | None,
+    weights: bool,
+) -> Reads | None:
+    """What a call reads in a graph that is being compiled; None where it is not computed in the graph."""
+    if weights or position_bias is not None or not runs_in_graph(query.device):
+        return None
+    known = mask is None or hasattr(mask, INDEX)
+    if not known and mask is not None and mask.dtype != torch.bool:
+        return None  # a mask or weights: its values tell
+    own: Bindable | None = getattr(module, REPLACED, None)
+    if own is not None and not (known and follows(mask)):
+        return None
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    return Reads(compiled_reads(query, key, mask, own, causal), key.shape[2])
 
 
 def _collecting() -> bool:
@@ -166,7 +202,7 @@ def _behind(relation: Bindable, queries: int, keys: int, offset: int, name: str)
     return relation
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Bindable, bias: Tensor | None, **options: Any) -> Any:
+def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Any, bias: Tensor | None, **options: Any) -> Any:
     """`attend`, with a bias (batch or 1, heads or 1, queries, keys) that may differ between items."""
     if bias is None:
         return attend(q, k, v, relation, **options)

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from erlangen.integrations.masks import mask
-from erlangen.integrations.transformers.closures import Place, Reading, bounded, meet, padding, read
+from erlangen.integrations.transformers.compiled import compiled_mask
+from erlangen.integrations.transformers.readings import Place, Reading, read, said_by
 from erlangen.integrations.transformers.registry import check_registry
 
 
@@ -78,7 +79,6 @@ class RelationMask(Tensor):
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.clone.default}
 
 
-@torch.compiler.disable
 def relation_mask(
     batch_size: int,
     q_length: int,
@@ -92,12 +92,11 @@ def relation_mask(
     device: Any = "cpu",
     config: Any = None,
     **_: Any,
-) -> RelationMask:
+) -> Tensor:
     """The mask function of "erlangen" for transformers: structure instead of queries x keys booleans.
 
     `mask_function` says whether the query at a position reads the key at a position, `attention_mask`
-    (batch, positions) which positions are real. With a static cache the queries are not the last keys; where
-    the mask ends at the query's own position, the keys after it are left away.
+    (batch, positions) which positions are real.
 
     >>> real = torch.tensor([[False, True, True, True]])
     >>> relation_mask(1, 2, 6, q_offset=2, attention_mask=real)
@@ -107,15 +106,9 @@ def relation_mask(
         check_registry(config)
     if mask_function is None:
         from transformers.masking_utils import causal_mask_function as mask_function
+    if torch.compiler.is_compiling():
+        place = Place(batch_size, q_length, kv_length, q_offset, kv_offset, device, use_vmap)
+        return compiled_mask(mask_function, place, attention_mask, dtype)
     place = Place(batch_size, q_length, kv_length, int(q_offset), kv_offset, device, use_vmap)
-    reached = place.query_offset + q_length - kv_offset
-    if reached < kv_length and bounded(mask_function):
-        seen = Place(batch_size, q_length, reached, place.query_offset, kv_offset, device, use_vmap)
-        reading = read(mask_function, seen)
-    else:
-        seen = place
-        reading = read(mask_function, place)
-        if not place.aligned and not reading.position_free:
-            reading = Reading(place.evaluated(mask_function))
-    reading = Reading(reading.relation, meet(reading.given, padding(attention_mask, seen)))
-    return RelationMask(place, reading, seen.keys, dtype)
+    reading, keys = read(said_by(mask_function, place), place, attention_mask)
+    return RelationMask(place, reading, keys, dtype)
