@@ -27,7 +27,8 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 class Edges:
     """The edges source -> target of an `edge_index` (2, edges): target i reads source j.
 
-    `loops` edges i -> i stand at the end, in place of those that were there, where they were asked for.
+    `loops` edges i -> i stand at the end, in place of those that were there, where they were asked for;
+    `given` is the number of edges before that.
     A relation is a set of pairs, but an `edge_index` may name a pair twice, and PyG then counts it twice:
     `simple` says whether it does not. `relation` relates targets to sources; `runs` relates targets to
     *edges*, each edge being a key of its own, sorted by target as `order` says.
@@ -38,6 +39,7 @@ class Edges:
     """
 
     def __init__(self, edge_index: Tensor, sources: int, targets: int, loops: int) -> None:
+        self.given = edge_index.shape[1]
         if loops:
             kept = edge_index[:, edge_index[0] != edge_index[1]]
             own = torch.arange(loops, device=kept.device, dtype=kept.dtype).expand(2, loops)
@@ -45,7 +47,7 @@ class Edges:
         else:
             edge_index = edge_index.detach().clone()  # the caller's memory may change under our hands
         self.edge_index = edge_index
-        self.source, self.target = edge_index[0], edge_index[1]
+        self.source, self.target = edge_index.long()  # other integers are no indices, or masks, to PyTorch
         self._sources, self._targets = sources, targets
         self._pairs = edge_index.cpu().numpy()[::-1].T  # a relation's pairs are (query, key)
 
@@ -70,6 +72,11 @@ class Edges:
         stops = np.bincount(self._pairs[:, 0], minlength=self._targets).cumsum()
         starts = np.concatenate([[0], stops[:-1]]) if stops.size else stops
         return FromMask._of(Neighborhoods.from_bands(len(self._pairs), starts, stops))
+
+    def rows(self, x: Tensor, features: Tensor | None = None) -> Tensor:
+        """The keys of `runs`: the row of x at each edge's source, with the features of the edge added."""
+        rows = x[self.source[self.order]]
+        return rows if features is None else rows + features[self.order]
 
 
 _cache: list[tuple[tuple[int, int, int], Tensor, Edges]] = []
