@@ -8,7 +8,7 @@ from draw_kernels import save as save_kernels
 from PIL import Image
 from rich.console import Console
 
-from erlangen.bias.hierarchy import ORDERS, hierarchy
+from erlangen.taxonomy.hierarchy import ORDERS, hierarchy
 from erlangen.commands.table2 import draw, outcomes_of
 from erlangen.models.sparse_transformer import fixed, strided
 from erlangen.models.vit import with_class_token
