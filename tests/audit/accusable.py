@@ -545,3 +545,32 @@ CASES["bare-attention-of-one-head"] = _bare(2, 1, N, 8)
 CASES["bare-attention-as-wide-as-long"] = _bare(2, 4, 8, 8)
 CASES["bare-attention-without-heads"] = _bare(2, N, 8)
 CASES["bare-attention-like-an-image"] = _bare(2, 3, 16, 16)
+
+
+# ---- rows that do not follow their positions
+
+
+class Recurrent(nn.Module):
+    """Attention without a residual over a recurrent layer: position j moves other rows more than row j."""
+
+    def __init__(self, bad: bool) -> None:
+        super().__init__()
+        self.rnn, self.qkv, self.head = (
+            nn.GRU(DIM, DIM, batch_first=True),
+            nn.Linear(DIM, 3 * DIM),
+            nn.Linear(DIM, VOCABULARY),
+        )
+        self.bad = bad
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n = x.shape[1]
+        q, k, v = self.qkv(self.rnn(x)[0]).chunk(3, -1)
+        mask = torch.ones(n, n, dtype=torch.bool).tril(1 if self.bad else 0)
+        weights = (q @ k.mT / DIM**0.5).masked_fill(~mask, -torch.inf).softmax(-1)
+        logits = self.head(weights @ v)
+        return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+@case
+def rows_beside_labels_of_their_length(bad: bool) -> Case:
+    return Recurrent(bad), {"x": vectors(), "labels": tokens()}, {"": CAUSAL}
