@@ -545,3 +545,81 @@ CASES["bare-attention-of-one-head"] = _bare(2, 1, N, 8)
 CASES["bare-attention-as-wide-as-long"] = _bare(2, 4, 8, 8)
 CASES["bare-attention-without-heads"] = _bare(2, N, 8)
 CASES["bare-attention-like-an-image"] = _bare(2, 3, 16, 16)
+
+
+# ---- rows that do not follow their positions
+
+
+class Recurrent(nn.Module):
+    """Attention without a residual over a recurrent layer: position j moves other rows more than row j."""
+
+    def __init__(self, bad: bool) -> None:
+        super().__init__()
+        self.rnn, self.qkv, self.head = (
+            nn.GRU(DIM, DIM, batch_first=True),
+            nn.Linear(DIM, 3 * DIM),
+            nn.Linear(DIM, VOCABULARY),
+        )
+        self.bad = bad
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n = x.shape[1]
+        q, k, v = self.qkv(self.rnn(x)[0]).chunk(3, -1)
+        mask = torch.ones(n, n, dtype=torch.bool).tril(1 if self.bad else 0)
+        weights = (q @ k.mT / DIM**0.5).masked_fill(~mask, -torch.inf).softmax(-1)
+        logits = self.head(weights @ v)
+        return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+@case
+def rows_beside_labels_of_their_length(bad: bool) -> Case:
+    return Recurrent(bad), {"x": vectors(), "labels": tokens()}, {"": CAUSAL}
+
+
+# ---- an encoder at another rate
+
+
+class Reads(nn.Module):
+    """One head of queries over the rows of another tensor, or of the same; `ahead` as a mask's diagonal."""
+
+    def __init__(self, ahead: int | None) -> None:
+        super().__init__()
+        self.q, self.kv, self.ahead = nn.Linear(DIM, DIM), nn.Linear(DIM, 2 * DIM), ahead
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        k, v = self.kv(other).chunk(2, -1)
+        mask = torch.ones(x.shape[1], other.shape[1], dtype=torch.bool)
+        mask = mask if self.ahead is None else mask.tril(self.ahead)
+        return x + F.scaled_dot_product_attention(self.q(x), k, v, attn_mask=mask)
+
+
+class HalfRate(nn.Module):
+    """Frames to half as many rows, read by two layers of a decoder; it returns both."""
+
+    def __init__(self, bad: bool, where: str) -> None:
+        super().__init__()
+        self.conv, self.embed = nn.Conv1d(DIM, DIM, 3, 2, 1), nn.Embedding(VOCABULARY, DIM)
+        self.encoder = nn.ModuleList(Reads(4 if bad and where == "encoder" else None) for _ in range(2))
+        self.own = nn.ModuleList(Reads(1 if bad and where == "decoder" else 0) for _ in range(2))
+        self.cross = nn.ModuleList(Reads(None) for _ in range(2))
+
+    def forward(self, frames: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        y, x = self.conv(frames.mT).mT, self.embed(ids)
+        for layer in self.encoder:
+            y = layer(y, y)
+        for own, cross in zip(self.own, self.cross, strict=True):
+            x = own(x, x)
+            x = cross(x, y)
+        return {"rows": x, "encoded": y}
+
+
+def _half_rate(where: str) -> Callable[[bool], Case]:
+    def build(bad: bool) -> Case:
+        expect = {"encoder.*": er.Full(), "own.*": CAUSAL, "cross.*": er.Full()}
+        return HalfRate(bad, where), {"frames": vectors(2, 24, DIM), "ids": tokens(2, 8)}, expect
+
+    return build
+
+
+CASES["decoder-of-an-encoder-at-half-the-rate"] = _half_rate("decoder")
+CASES["encoder-at-half-the-rate"] = _half_rate("encoder")

@@ -246,7 +246,7 @@ class Examiner:
                 losses=lambda: losses_of(runner),
                 labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
-                seen=_union(flows, content, [*contents, *feeding.reading.labels]),
+                seen=_union(flows, content, [*contents, *feeding.reading.labels], readers),
                 readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
@@ -270,10 +270,8 @@ class Examiner:
         result: Examination,
         runner: Runner,
     ) -> None:
-        # An input that does not move this output is no rival for its rows.
-        read = scene.readers.get(flow.output)
-        rivals = [one for one in scene.contents if one is content or read is None or one.name in read]
-        role = role_of(flow, content, [*rivals, *feeding.reading.labels], flow.relations[0].queries)
+        rivals = _rivals(flow, content, [*scene.contents, *feeding.reading.labels], scene.readers)
+        role = role_of(flow, content, rivals, flow.relations[0].queries)
         if role == "mapped" and not labels and _of_another(flow, content, scene):
             role = "foreign"
         verdict = judge_flow(flow, content, "labels" if labels else role, scene)
@@ -403,7 +401,8 @@ class Examiner:
         output: Any,
     ) -> None:
         """Integers that move are evidence; where they stay, the numbers they are made of are looked at."""
-        role = role_of(flow, content, [*scene.contents, *feeding.reading.labels], flow.relations[0].queries)
+        rivals = _rivals(flow, content, [*scene.contents, *feeding.reading.labels], scene.readers)
+        role = role_of(flow, content, rivals, flow.relations[0].queries)
         direct = judge_flow(flow, content, "labels" if labels else role, replace(scene, exact=False))
         if labels:
             direct.settled = [_metric(one, flow) for one in direct.settled]
@@ -578,12 +577,13 @@ def _judge_part(
 
 
 def _readers(runner: Runner, output: Any) -> dict[str, set[str]]:
-    """Output -> the inputs that move it; empty where there is one input only, or one cannot be changed."""
-    contents = runner.reading.contents
+    """Output -> the inputs and labels that move it; empty where there is one only, or one cannot be
+    changed."""
+    every = [*runner.reading.contents, *runner.reading.labels]
     found: dict[str, set[str]] = {place.name: set() for place in runner.places()}
-    if len(contents) < 2:
+    if len(every) < 2:
         return {}
-    for content in contents:
+    for content in every:
         try:
             other = runner.changed(content, range(content.length))
             for place in runner.places():
@@ -592,6 +592,14 @@ def _readers(runner: Runner, output: Any) -> dict[str, set[str]]:
         except Exception:
             return {}  # the flow says why
     return found
+
+
+def _rivals(
+    flow: Flow, content: Content, every: list[Content], readers: dict[str, set[str]]
+) -> list[Content]:
+    """The inputs whose rows those of an output may be: one that does not move it is no rival."""
+    read = readers.get(flow.output)
+    return [one for one in every if one is content or read is None or one.name in read]
 
 
 def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
@@ -630,11 +638,14 @@ def _only_read_across(content: Content, calls: list[Measured]) -> bool:
     return bool(crossing) and not any(call.query_owner == content.name for call in calls)
 
 
-def _union(flows: list[Flow], content: Content, contents: list[Content]) -> list[Neighborhoods]:
+def _union(
+    flows: list[Flow], content: Content, every: list[Content], readers: dict[str, set[str]]
+) -> list[Neighborhoods]:
     """For each item, what any output that is of this sequence reads."""
     result: list[Neighborhoods] = []
     for flow in flows:
-        if role_of(flow, content, contents, flow.relations[0].queries) == "own":
+        rivals = _rivals(flow, content, every, readers)
+        if role_of(flow, content, rivals, flow.relations[0].queries) == "own":
             same = not result or result[0].queries == flow.relations[0].queries
             if same and len(result) in (0, len(flow.relations)):
                 pairs = zip(result, flow.relations, strict=True) if result else ()

@@ -24,7 +24,8 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
     into."""
     flow, relation = verdict.flow, overall(scene.expect)
     if relation is None:
-        spoken = [r for r in (expected_of(scene.expect, call) for call in scene.calls) if r is not None]
+        calls = _calls_before(flow, scene)
+        spoken = [r for r in (expected_of(scene.expect, call) for call in calls) if r is not None]
         relation = spoken[0] if spoken and all(r == spoken[0] for r in spoken) else None
     rows, n = flow.relations[0].queries, flow.relations[0].keys
     if relation is None:
@@ -66,6 +67,14 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _calls_before(flow: Flow, scene: Scene) -> list[Measured]:
+    """The calls that may lie before an output: of those that read other inputs, too, none does where the
+    output reads this one only (the rows of an encoder, beside a decoder's)."""
+    if scene.readers.get(flow.output) != {flow.content}:
+        return scene.calls
+    return [call for call in scene.calls if call.query_inputs | call.key_inputs <= {flow.content}]
 
 
 def _allowed(

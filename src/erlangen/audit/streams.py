@@ -77,6 +77,8 @@ def _kind(
         return "self"
     readers = {name for name in queries if lengths[name] == call.queries} or queries - keys
     read = {name for name in keys if lengths[name] == call.keys} or keys - queries
+    if not read and call.key_owner is not None:
+        read = {call.key_owner}  # at another rate, by queries that have read it before
     own = {name for name in readers if _follows(call, spots.get(name, []), 0)} or readers
     return "cross" if own and read and not own & read else "derived"
 
@@ -164,9 +166,14 @@ def _two_sequences(
     inside = Neighborhoods.from_edges(encoder.length, columns, own if target is encoder else empty)
     reach = Neighborhoods.from_edges(decoder.length, columns, own if target is decoder else empty)
     for call in calls:
+        if target is decoder and call.query_inputs == {source}:
+            continue  # an encoder reads nothing of the decoder's input, at whatever rate its rows are
         if call.kind == "cross":
-            if (call.queries, call.keys) != (decoder.length, encoder.length):
+            keys = call.keys if target is decoder else encoder.length
+            if (call.queries, call.keys) != (decoder.length, keys):
                 return None
+            if target is decoder:
+                inside = Neighborhoods.from_edges(keys, columns, empty)
             further = relation(call).compose(inside)
             reach = reach | further if residual else further
         elif call.query_inputs == {source}:
