@@ -224,9 +224,7 @@ def place_of(
             return Place(name, None, 0, batch, "items first")
         return Place(name, 0 if tensor.dim() >= 2 and not _kept(fixed, tensor) else None, None)
     if _kept(fixed, tensor) and all(one.sequence for one in sequences) and tensor.dim() >= 3:
-        return Place(
-            name, None, batch_axis, batch
-        )  # states, of one layer or several: no axis is of positions
+        return Place(name, None, batch_axis, batch)  # states of one layer or several: they have no rows
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
     fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
     if tensor.dim() >= 3:
