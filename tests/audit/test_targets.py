@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from erlangen.audit.building import built
 from erlangen.audit.targets import resolve
 from erlangen.errors import DataError, ParameterError
 
@@ -147,3 +148,11 @@ def test_the_command_line_finds_neighbours(tmp_path):
     )  # fmt: skip
     assert told.returncode != 2, told.stderr
     assert "Twice" in told.stdout
+
+
+def test_a_message_that_begins_with_an_empty_line_is_told():
+    def recipe(_):
+        raise ImportError("\nNeeds another package.\nInstall it.")
+
+    with pytest.raises(DataError, match=r"ImportError: Needs another package\.\)"):
+        built(object, 4, [recipe])

@@ -79,7 +79,8 @@ def built(config_class: Any, n: int, recipes: list[Recipe]) -> tuple[nn.Module, 
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    lines = str(error).strip().splitlines()  # some messages begin with an empty line
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def model_of(config: Any) -> nn.Module:

@@ -223,16 +223,14 @@ def place_of(
         if batch > 1 and shape[0] % batch == 0 and shape[0] > batch:
             return Place(name, None, 0, batch, "items first")
         return Place(name, 0 if tensor.dim() >= 2 and not _kept(fixed, tensor) else None, None)
-    if _kept(fixed, tensor) and all(one.sequence for one in sequences) and tensor.dim() >= 3:
-        return Place(
-            name, None, batch_axis, batch
-        )  # states, of one layer or several: no axis is of positions
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
+    rooms = [axis for axis in others if tensor.dim() >= 3 and _filled(moved, axis, first.length)]
+    if tensor.dim() >= 3 and not rooms and _kept(fixed, tensor) and all(one.sequence for one in sequences):
+        return Place(name, None, batch_axis, batch)  # states of one layer or several: they have no rows
     fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
     if tensor.dim() >= 3:
         usual = 1 if batch_axis == 0 else 0
-        rooms = [axis for axis in others if not fitting and _filled(moved, axis, first.length)]
-        if len(rooms) == 1:
+        if len(rooms) == 1 and not fitting:
             return Place(name, rooms[0], batch_axis, batch, filled=first.length)
         if tensor.dim() == 3 and batch_axis == 1 and usual not in fitting:
             return Place(name, usual, batch_axis, batch)  # states of layers
@@ -262,11 +260,11 @@ def _kept(fixed: frozenset[int], tensor: torch.Tensor) -> bool:
 
 
 def _filled(moved: torch.Tensor | None, axis: int, length: int) -> bool:
-    """Whether the first `length` entries along an axis move, and no later one."""
+    """Whether most of the first `length` entries along an axis move, and no later one."""
     if moved is None or moved.shape[axis] <= length:
         return False
     used = moved.movedim(axis, 0).flatten(1).any(1)
-    return bool(used[:length].all()) and not bool(used[length:].any())
+    return 2 * int(used[:length].sum()) > length and not bool(used[length:].any())
 
 
 def _confined(moved: torch.Tensor, axis: int) -> bool:
