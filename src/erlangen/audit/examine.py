@@ -17,7 +17,7 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
-from erlangen.audit.expect import AtMost, Expectation, has_own_size, overall
+from erlangen.audit.expect import AtMost, Expectation, about_given_alone, has_own_size, overall
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
@@ -151,10 +151,10 @@ class Examiner:
         label, expect = feeding.label, self.expect
         seen = result.seen
         assert seen is not None
-        if (feeding.label == "other content" or feeding.resized) and has_own_size(expect):
+        if about_given_alone(expect, label, feeding.resized):
             # Such as documents: which they are may follow the content, and they fit one length.
             expect = None
-            result.differences.append("the expectation has a size of its own, and was not held against this")
+            result.differences.append("the expectation is about the given inputs, and was not held here")
         try:
             result.calls = [judge_call(call, expect, real, label) for call in seen.calls]
         except ErlangenError as error:

@@ -74,6 +74,23 @@ def has_own_size(expect: Expectation) -> bool:
     return False
 
 
+def about_given_alone(expect: Expectation, label: str, resized: bool) -> bool:
+    """Whether an expectation cannot be held under another feeding: it speaks of one size, or it says item by
+    item what the audit's own padding changes.
+
+    >>> from erlangen.relations import Causal, Full, Padding
+    >>> about_given_alone(Batch([Full(), Padding(9)]), "padded left", False)
+    True
+    >>> about_given_alone(Causal(), "padded left", False)
+    False
+    """
+    if label.startswith("padded"):
+        relations = expect.values() if isinstance(expect, Mapping) else [expect]
+        bounds = [bound_of(one) for one in relations if isinstance(one, Expected)]
+        return any(isinstance(one, Batch) and len(set(one.members)) > 1 for one in bounds)
+    return (label == "other content" or resized) and has_own_size(expect)
+
+
 def check_expectation(expect: Any) -> None:
     """Raise unless `expect` is a relation, a mapping of patterns to relations, or a callable.
 

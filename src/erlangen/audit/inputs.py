@@ -149,6 +149,14 @@ class Inputs:
                     raise ParameterError(f"{field}= names {name!r}, which is no tensor of the inputs {names}")
 
 
+@dataclass(frozen=True)
+class Pad:
+    """The token that a model itself takes for padding, and the module behind which it can be changed."""
+
+    token: int
+    embedding: str
+
+
 @dataclass(frozen=True, eq=False)
 class Content:
     """One input that carries content: token ids, vectors, patches, samples. Passed twice, it is one."""
@@ -169,6 +177,9 @@ class Content:
     valid."""
     together: tuple[Content, ...] = ()
     """Other inputs that are changed at the same positions: the keys and values that belong to queries."""
+
+    pad: Pad | None = None
+    """The token that is padding, where the model tells it by itself: it stays where it is."""
 
     @property
     def length(self) -> int:
@@ -194,7 +205,7 @@ class Content:
         for position in np.atleast_1d(positions).tolist():
             where = self.where(position, item)
             result[where] = fresh[where]
-        return result
+        return result if self.pad is None else torch.where(self.tensor == self.pad.token, self.tensor, result)
 
     def _fresh(self, seed: int) -> torch.Tensor:
         """Other content everywhere: different at every position."""

@@ -17,6 +17,7 @@ from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.leading import ask_which_is_length, documented, length_first
 from erlangen.audit.lengths import measured_lengths
 from erlangen.audit.meanings import meant, open_where_nothing_is_real
+from erlangen.audit.pad_tokens import pad_tokens
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
 
@@ -51,6 +52,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     found = not_hiding(inputs, found, run, lambda mask: as_content(model, mask.name, mask.tensor, found))
     found.contents[known:] = [_changeable(model, inputs, one, found, run) for one in found.contents[known:]]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
+    found = pad_tokens(model, inputs, found, run, lambda one: _embedding(model, inputs, one, run))
     return open_where_nothing_is_real(found)
 
 

@@ -47,12 +47,16 @@ class Mask:
     """How many positions one entry is about: a mask may be over a subsampled sequence."""
     measured: bool = False
     """Whether the meaning was measured by running the model, and not only read off its type and name."""
+    token: int | None = None
+    """The token that is padding, where the mask is the tokens themselves."""
 
     def real(self) -> np.ndarray:
         """Which positions are real."""
         tensor = self.tensor.detach()
         if self.lengths:
             return np.arange(self.lengths)[None, :] < tensor.cpu().numpy()[:, None]
+        if self.token is not None:
+            return (tensor != self.token).cpu().numpy()
         tensor = tensor.reshape(tensor.shape[0], -1) if tensor.dim() > 2 else tensor
         array = (
             (tensor.float() if tensor.is_floating_point() else tensor)
@@ -69,6 +73,12 @@ class Mask:
         """The mask with every position real."""
         if self.lengths:
             return torch.full_like(self.tensor, self.lengths)
+        if self.token is not None:
+            real = self.tensor[self.tensor != self.token]
+            index = torch.arange(self.tensor.numel(), device=real.device).reshape(self.tensor.shape) % len(
+                real
+            )
+            return torch.where(self.tensor == self.token, real[index], self.tensor)
         additive = self.tensor.is_floating_point() and bool((self.tensor < 0).any())
         return torch.full_like(self.tensor, 0 if self.hides or additive else 1)
 
@@ -79,6 +89,9 @@ class Mask:
             if columns.start == 0:
                 raise ValueError("lengths mark padding at the end only")
             tensor[rows] = columns.start
+            return tensor
+        if self.token is not None:
+            tensor[rows, columns] = self.token
             return tensor
         additive = tensor.is_floating_point() and not self.hides and not bool((tensor == 1).all())
         if additive:

@@ -282,8 +282,11 @@ class Runner:
         if self.inputs.vary is not None:
             return self.inputs.vary(self.inputs, content.name, places, item), nullcontext()
         if content.embedding is not None:
-            return self.inputs, _noise_behind(model or self.model, content, places, item, seed)
-        return changed_together(self.inputs, content, places, item, seed), nullcontext()
+            return self.inputs, noise_behind(model or self.model, content, places, item, seed)
+        behind = nullcontext()
+        if content.pad is not None:  # what is padding stays, and is changed behind the embedding
+            behind = noise_behind(model or self.model, content, places, item, seed)
+        return changed_together(self.inputs, content, places, item, seed), behind
 
     def _run(
         self,
@@ -321,12 +324,13 @@ def _recast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @contextmanager
-def _noise_behind(
+def noise_behind(
     model: nn.Module, content: Content, positions: list[int], item: int | None, seed: int
 ) -> Iterator[None]:
     """Add noise to what an embedding returns at some positions, the first time it is called with the
-    tokens."""
-    module = model.get_submodule(content.embedding or "")
+    tokens; where a token is padding, at these alone."""
+    pad = content.pad
+    module = model.get_submodule(content.embedding or "" if pad is None else pad.embedding)
     done = False
 
     def add(_: nn.Module, args: Any, output: Any) -> Any:
@@ -345,6 +349,9 @@ def _noise_behind(
         for position in positions:
             where = content.where(position, item)
             result[where] = output[where] + noise[where] * spread
+        if pad is not None:
+            kept = content.tensor.to(output.device) != pad.token
+            result = torch.where(kept.unsqueeze(-1), output, result)
         return result
 
     handle = module.register_forward_hook(add)

@@ -1,0 +1,113 @@
+"""Padding that a model finds by itself, in its tokens: `ids != 0` inside of it.
+
+Such a token is padding only as long as it stands there: another one in its place is read. What stands at a
+padding position is therefore changed behind the embedding, and everywhere else by another token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from erlangen.audit.inputs import Content, Inputs, Pad, with_content
+from erlangen.audit.outputs import floating
+from erlangen.audit.reading import Mask, Reading
+from erlangen.audit.witnesses.runs import noise_behind
+
+Run = Callable[..., Any]
+
+
+def pad_tokens(
+    model: nn.Module,
+    inputs: Inputs,
+    found: Reading,
+    run: Run,
+    embedding_of: Callable[[Content], str | None],
+) -> Reading:
+    """Take a token for padding where it is declared to be, or ends a sequence, and is seen to be hidden.
+
+    Seen: where it stands no other row moves with what is behind its embedding, and where another token stands
+    one does.
+    """
+    if inputs.vary is not None:
+        return found
+    used: set[tuple[str, torch.Size]] = set()
+    for number, one in enumerate(found.contents):
+        if one.pool is None or (one.axis, one.batch_axis) != (1, 0) or one.tensor.dim() != 2:
+            continue
+        if one.embedding is not None or one.length < 4 or found.mask(one.name) is not None:
+            continue
+        for token in _candidates(model, one):
+            try:
+                name = embedding_of(one)
+                # Noise behind an embedding goes to the first tokens of a shape.
+                if name is None or (name, one.tensor.shape) in used:
+                    break
+                if not _hides(model, inputs, replace(one, pad=Pad(token, name)), run):
+                    continue
+            except Exception:
+                break
+            used.add((name, one.tensor.shape))
+            pool = one.pool[one.pool != token]
+            made = replace(one, pad=Pad(token, name), pool=pool if len(pool) > 1 else one.pool)
+            found.contents[number] = made
+            found.masks.append(Mask(one.name, one.tensor, one.name, False, measured=True, token=token))
+            found.notes.append(
+                f"{one.name}: the token {token} was read as padding: where it stands no other row reads"
+            )
+            break
+    return found
+
+
+def _candidates(model: nn.Module, one: Content) -> list[int]:
+    """Tokens that an embedding declares as padding, and those that end or begin sequences and stand nowhere
+    else."""
+    largest = int(one.tensor.max())
+    declared = {module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding)}
+    found = sorted(token for token in declared if token is not None and token <= max(largest, 1))
+    for at, beyond in ((-1, -2), (0, 1)):
+        for token in one.tensor[:, at][one.tensor[:, at] == one.tensor[:, beyond]].unique().tolist():
+            if token not in found and _outside(one.tensor == token, at):
+                found.append(token)
+    return found[:3]
+
+
+def _outside(marked: torch.Tensor, at: int) -> bool:
+    """Whether marked entries make one run at the end (or start) of each row, and not the whole of one."""
+    runs = marked.long() if at == 0 else marked.long().flip(1)
+    return bool((runs.cumprod(1) == runs).all()) and not bool(marked.all(1).any())
+
+
+def _hides(model: nn.Module, inputs: Inputs, one: Content, run: Run) -> bool:
+    """Whether no other row moves with what stands behind the token, and one does behind another token."""
+    assert one.pad is not None
+    assert one.pool is not None
+    others = one.pool[one.pool != one.pad.token]
+    if not len(others):
+        return False
+    padding = _moved(model, inputs, one, one.pad.token, run)
+    return not padding and _moved(model, inputs, one, int(others[len(others) // 2]), run)
+
+
+def _moved(model: nn.Module, inputs: Inputs, one: Content, token: int, run: Run) -> bool:
+    """Whether anything but its own row moves with the last position but one, where this token stands."""
+    assert one.pad is not None
+    place = one.length - 2
+    tensor = one.tensor.clone()
+    tensor[:, place:] = token
+    given = with_content(inputs, one, tensor)
+    behind = replace(one, tensor=tensor, embedding=one.pad.embedding, pad=None)
+    before = dict(floating(run(given)))
+    after = dict(floating(run(given, noise_behind(model, behind, [place], None, 0))))
+    for name, was in before.items():
+        now = after[name]
+        moved = (now != was) & ~(now.isnan() & was.isnan())
+        if moved.dim() > 1 and moved.shape[1] == one.length:
+            moved[:, place].fill_(False)
+        if bool(moved.any()):
+            return True
+    return False
