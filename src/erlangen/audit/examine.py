@@ -17,7 +17,7 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
-from erlangen.audit.expect import AtMost, Expectation, has_own_size, overall
+from erlangen.audit.expect import AtMost, Expectation, at_most, has_own_size, overall
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
@@ -127,6 +127,10 @@ class Examiner:
         """Judge the calls and the flows of a feeding, and enter every comparison into the ledger."""
         result = Examination(feeding.label)
         given = feeding.label == "given"
+        if feeding.same or feeding.opened:
+            self.ledger.same(feeding.label, "the outputs are those of the given inputs", feeding.opened)
+        if feeding.same:
+            return result
         try:
             result.seen = self.observed(feeding) if seen is None else seen
         except Exception as error:
@@ -148,10 +152,10 @@ class Examiner:
         self, feeding: Feeding, result: Examination, real: dict[str, np.ndarray | None]
     ) -> Expectation:
         """Judge the calls; the expectation comes back, or None where it cannot be held at these sizes."""
-        label, expect = feeding.label, self.expect
+        label, expect = feeding.label, at_most(self.expect) if feeding.at_most else self.expect
         seen = result.seen
         assert seen is not None
-        if (feeding.label == "other content" or feeding.resized) and has_own_size(expect):
+        if (label in ("other content", "special tokens") or feeding.resized) and has_own_size(expect):
             # Such as documents: which they are may follow the content, and they fit one length.
             expect = None
             result.differences.append("the expectation has a size of its own, and was not held against this")
@@ -456,9 +460,7 @@ class Examiner:
 
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
         """The rows before a pooled output, judged in its place."""
-        if (
-            content.length in self.widths
-        ):  # features would be taken for rows: another feeding has another length
+        if content.length in self.widths:  # features would be taken for rows: not so at another length
             self.ambiguous[content.name] = self.ambiguous.get(content.name, True)
             return FlowVerdict(flow, "pooled", scene.label)
         self.ambiguous[content.name] = False
@@ -470,10 +472,7 @@ class Examiner:
         else:
             why = ""
         if inner is not None and _each_itself(inner) and not _each_itself(flow):
-            inner, why = (
-                None,
-                "; the rows before it read themselves only, so that others are read behind them",
-            )
+            inner, why = None, "; the rows before it read themselves only: others are read behind them"
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
             if content is not scene.contents[0] or _only_read_across(content, scene.calls):
@@ -532,7 +531,7 @@ class Examiner:
         if count >= n:
             return None
         count = max(LEAST, min(most, affordable - GROUPS))
-        return sorted({round(k * (n - 1) / (count - 1)) for k in range(count)})
+        return sorted({*(round(k * (n - 1) / (count - 1)) for k in range(count)), *feeding.besides(n)})
 
     # ---------------------------------------------------------------- outputs as numbers
 
