@@ -38,8 +38,8 @@ def test_bert_reads_everything_but_padding(impl):
     assert report.calls[0].kernel == er.Batch([er.Full(), er.Padding(9)])
     assert report.calls[0].bias == "full"
     assert [trial.label for trial in report.trials] == [
-        "shorter", "padded", "padded left", "training", "other content", "alone", "with gradients",
-        "autocast", "autocast (training)", "other sizes", "zeros filled",
+        "shorter", "padded", "padded left", "training", "other content", "special tokens", "alone",
+        "with gradients", "autocast", "autocast (training)", "other sizes", "zeros filled", "second call",
     ]  # fmt: skip
     assert report.unchanged
 

@@ -14,12 +14,12 @@ from torch import nn
 from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
 from erlangen.audit.examine import OUT_OF_TIME, Examination, Examiner, inherit
-from erlangen.audit.expect import Expectation, check_expectation
+from erlangen.audit.expect import Expectation, check_batch, check_expectation
 from erlangen.audit.feedings import FEEDINGS, SIDES, Feeding, Given
 from erlangen.audit.feedings.padded import unpadded
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.limits import limits
+from erlangen.audit.limits import limits, uncrossed
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.orientation import measured
@@ -69,8 +69,8 @@ def audit(
       Keys marked as padding are expected unread.
     - `flow`: also measure the model as a black box, one run for each position of each input.
     - `variants`: also feed the model in other ways; `feedings` names them ("shorter", "padded", "training",
-      "other content", "alone", "with gradients", "autocast", "other sizes", "zeros filled", "longer"), all by
-      default; "padded right" and "padded left" are the halves of "padded".
+      "other content", "special tokens", "alone", "with gradients", "autocast", "other sizes", "zeros filled",
+      "second call", "longer"), all by default; "padded right", "padded left" are the halves of "padded".
     - `positions`: the positions to change, all by default as far as the budget goes.
     - `budget`: about how many seconds the audit may take. What did not fit is said, never passed over.
 
@@ -170,7 +170,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     before = _first_run(model, runner)
     small = shortened(runner, examiner.budget) if examiner.positions is None else None
     reading = _read(runner, small)
-    maker = Given(model, first, reading, lambda inputs: _takes(runner, inputs))
+    maker = Given(model, first, reading, lambda inputs: _takes(runner, inputs), runner.on)
     feeding = Feeding("given", first, reading, alike=unpadded(maker))
     base = examiner.observed(feeding)
     after = runner.again()
@@ -185,8 +185,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     if small is not None:
         _take_out_structure(small.reading, data_dependent)
     examiner.base = base.calls
-    if examiner.positions is not None:
-        _check_positions(examiner.positions, reading)
+    _check_sizes(examiner, reading)
     result = _examined(examiner, feeding, GIVEN_SHARE, base)
     for one in structural if examiner.flow and examiner.expect is not None else ():
         judge_structure(examiner, feeding, base, one)
@@ -251,6 +250,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     )
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     _nothing_compared(examiner, coverage, reading)
+    tried = _tried(feeding, result, others, trials)
     return Report(
         type(unwrapped(model)).__name__,
         "undecided",
@@ -269,8 +269,8 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         _same(before, after),
         ledger,
         flows=result.flows,
-        tried=_tried(feeding, result, others, trials),
-        not_tried=_not_tried(examiner, trials, chosen, others),
+        tried=tried,
+        not_tried=_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
         not_judged=_not_judged(examiner, result),
     )
 
@@ -335,9 +335,12 @@ def _first_run(model: nn.Module, runner: Runner) -> Any:
         ) from error
 
 
-def _check_positions(positions: list[int], reading: Reading) -> None:
-    longest = max((one.length for one in reading.sequences), default=0)
-    if longest and max(positions) >= longest:
+def _check_sizes(examiner: Examiner, reading: Reading) -> None:
+    """Raise where positions or a batch are asked for that the inputs do not have."""
+    if reading.contents:
+        check_batch(examiner.expect, reading.batch)
+    positions, longest = examiner.positions, max((one.length for one in reading.sequences), default=0)
+    if positions is not None and longest and max(positions) >= longest:
         raise ParameterError(f"positions= must lie in 0..{longest - 1}, got {max(positions)}")
 
 
@@ -581,7 +584,7 @@ def _tried(
 
 
 def _not_tried(
-    examiner: Examiner, trials: list[Examination], chosen: list[str], others: list[Feeding]
+    examiner: Examiner, trials: list[Examination], chosen: list[str], others: list[Feeding], longest: int
 ) -> dict[str, str]:
     """Feedings that were not tried, each with its reason."""
     found = {trial.label: trial.skipped for trial in trials if trial.skipped is not None}
@@ -599,16 +602,16 @@ def _not_tried(
             found[name] = "not asked for"
         elif name not in made and name != "longer":
             found[name] = "the model's inputs do not offer it"
+        elif name == "longer" and (beyond := uncrossed(examiner.model, longest)):
+            found[name] = beyond
     if not examiner.flow:
         found["flow"] = "not asked for"
     return {name: reason for name, reason in found.items() if reason is not None}
 
 
 def _same(a: Any, b: Any) -> bool:
-    left, right = output_tensors(a), output_tensors(b)
-    return len(left) == len(right) and all(
-        name == other and same_bits(x, y) for (name, x), (other, y) in zip(left, right, strict=True)
-    )
+    left, right = dict(output_tensors(a)), dict(output_tensors(b))
+    return list(left) == list(right) and all(same_bits(left[name], right[name]) for name in left)
 
 
 def _has_fast_path(model: nn.Module) -> bool:

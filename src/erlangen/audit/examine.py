@@ -17,7 +17,7 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
-from erlangen.audit.expect import AtMost, Expectation, about_given_alone, has_own_size, overall
+from erlangen.audit.expect import AtMost, Expectation, about_given_alone, at_most, has_own_size, overall
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
@@ -127,6 +127,10 @@ class Examiner:
         """Judge the calls and the flows of a feeding, and enter every comparison into the ledger."""
         result = Examination(feeding.label)
         given = feeding.label == "given"
+        if feeding.same or feeding.opened:
+            self.ledger.same(feeding.label, "the outputs are those of the given inputs", feeding.opened)
+        if feeding.same:
+            return result
         try:
             result.seen = self.observed(feeding) if seen is None else seen
         except Exception as error:
@@ -148,7 +152,7 @@ class Examiner:
         self, feeding: Feeding, result: Examination, real: dict[str, np.ndarray | None]
     ) -> Expectation:
         """Judge the calls; the expectation comes back, or None where it cannot be held at these sizes."""
-        label, expect = feeding.label, self.expect
+        label, expect = feeding.label, at_most(self.expect) if feeding.at_most else self.expect
         seen = result.seen
         assert seen is not None
         if about_given_alone(expect, label, feeding.resized):
@@ -457,7 +461,7 @@ class Examiner:
         """The rows before a pooled output, judged in its place."""
         relation = overall(scene.expect)
         any_edge = isinstance(relation, AtMost) and everything(relation)
-        if content.length in self.widths:  # features would be taken for rows: another feeding has another
+        if content.length in self.widths:  # features would be taken for rows: not so at another length
             if any_edge:
                 verdict = FlowVerdict(flow, "pooled", scene.label)
                 verdict.held("extra edges")  # nothing could be too much
@@ -473,10 +477,7 @@ class Examiner:
         else:
             why = ""
         if inner is not None and _each_itself(inner) and not _each_itself(flow):
-            inner, why = (
-                None,
-                "; the rows before it read themselves only, so that others are read behind them",
-            )
+            inner, why = None, "; the rows before it read themselves only: others are read behind them"
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
             if content is not scene.contents[0] or _only_read_across(content, scene.calls):
@@ -534,7 +535,7 @@ class Examiner:
         if count >= n:
             return None
         count = max(LEAST, min(most, affordable - GROUPS))
-        return sorted({round(k * (n - 1) / (count - 1)) for k in range(count)})
+        return sorted({*(round(k * (n - 1) / (count - 1)) for k in range(count)), *feeding.besides(n)})
 
     # ---------------------------------------------------------------- outputs as numbers
 

@@ -27,6 +27,10 @@ class AtMost:
 
     relation: Relation | PerHead | Batch
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.relation, Relation | PerHead | Batch):
+            raise ParameterError(f"AtMost takes a relation, such as Causal(); got {self.relation!r}")
+
     def __str__(self) -> str:
         return f"at most {self.relation}"
 
@@ -88,7 +92,28 @@ def about_given_alone(expect: Expectation, label: str, resized: bool) -> bool:
         relations = expect.values() if isinstance(expect, Mapping) else [expect]
         bounds = [bound_of(one) for one in relations if isinstance(one, Expected)]
         return any(isinstance(one, Batch) and len(set(one.members)) > 1 for one in bounds)
-    return (label == "other content" or resized) and has_own_size(expect)
+    return (label in ("other content", "special tokens") or resized) and has_own_size(expect)
+
+
+def at_most(expect: Expectation) -> Expectation:
+    """The same expectation as an upper bound.
+
+    >>> from erlangen.relations import Causal
+    >>> print(at_most({"*": Causal()})["*"])
+    at most Causal()
+    """
+    if expect is None or isinstance(expect, AtMost):
+        return expect
+    if isinstance(expect, Relation | PerHead | Batch):
+        return AtMost(expect)
+    if isinstance(expect, Mapping):
+        return {pattern: one if isinstance(one, AtMost) else AtMost(one) for pattern, one in expect.items()}
+
+    def bounded(call: Measured) -> Expected | None:
+        answer = expect(call)
+        return AtMost(answer) if isinstance(answer, Relation | PerHead | Batch) else answer
+
+    return bounded
 
 
 def check_expectation(expect: Any) -> None:
@@ -124,6 +149,17 @@ def check_expectation(expect: Any) -> None:
             "expect must be a relation, a mapping from module-name patterns to relations, or a callable; "
             f"got {expect!r}{hint}"
         )
+
+
+def check_batch(expect: Expectation, batch: int) -> None:
+    """Raise unless every `Batch` that is expected has one relation for each sequence of the inputs, or one
+    for all."""
+    for one in expect.values() if isinstance(expect, Mapping) else (expect,):
+        member = bound_of(one) if isinstance(one, Expected) else None
+        if isinstance(member, Batch) and len(member) not in (1, batch):
+            raise ParameterError(
+                f"expected {one}: Batch has {len(member)} relations, and the inputs are a batch of {batch}"
+            )
 
 
 def expected_of(expect: Expectation, call: Measured) -> Expected | None:

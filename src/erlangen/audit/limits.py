@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from erlangen.audit.inputs import Content
+from erlangen.audit.possible_sizes import possible_sizes
 from erlangen.audit.sizes import named_sizes
 from erlangen.audit.verdict import CallVerdict
 from erlangen.relations import Window
@@ -55,6 +56,26 @@ def limits(
     if contents and all(content.batch == 1 for content in contents) and contents[0].batch_axis is not None:
         found.append("a batch of one sequence cannot show whether sequences of a batch read each other")
     return found
+
+
+SAID = 4
+"""So many integers that may be lengths are named."""
+
+
+def uncrossed(model: nn.Module, longest: int) -> str:
+    """The integers that may be lengths and that no input crossed; empty without one. A table of embeddings
+    holds no longer inputs than its own size."""
+    named = {size for _, size in named_sizes(model)}
+    tables = {one.num_embeddings for one in model.modules() if isinstance(one, nn.Embedding)}
+    found = [
+        f"{name} = {size}"
+        for name, size in reversed(possible_sizes(model))
+        if longest and size >= longest and size not in named | tables
+    ]
+    if not found:
+        return ""
+    more = f" and {len(found) - SAID} more" if len(found) > SAID else ""
+    return f"beyond {', '.join(found[:SAID])}{more}: if that is a length, give longer inputs"
 
 
 def _is_local(call: CallVerdict, contents: list[Content]) -> bool:

@@ -86,6 +86,13 @@ class Ledger:
         else:
             self.broken(feeding, what, finding)
 
+    def same(self, feeding: str, what: str, reason: str) -> None:
+        """It was compared: open if there is a reason, otherwise held."""
+        if reason:
+            self.open(feeding, what, reason)
+        else:
+            self.held(feeding, what)
+
     def name_added(self, feeding: str, mask: str) -> None:
         """Say in the findings of a feeding that its mask was added by the audit, and not given."""
         self.entries = [

@@ -194,7 +194,7 @@ def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Readi
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     else:
         reason = "its special tokens must stay where they are"
-    embedding = None if content.pool is None else _embedding(model, inputs, content, run)
+    embedding = None if content.pool is None else embedding_of(model, inputs, content, run)
     if embedding is not None:
         found.notes.append(
             f"{content.name}: content was changed behind the embedding {embedding or '(model)'}: "
@@ -207,7 +207,7 @@ def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Readi
     return content
 
 
-def _embedding(model: nn.Module, inputs: Inputs, content: Content, run: Run) -> str | None:
+def embedding_of(model: nn.Module, inputs: Inputs, content: Content, run: Run) -> str | None:
     """The name of the first module that takes these ids and returns one vector for each of them."""
     names: list[str] = []
     ids = content.tensor

@@ -57,7 +57,7 @@ def shortened(runner: Runner, budget: Budget) -> Short | None:
         return None  # one length only
     if not _same_roles(found, reading):
         return None
-    return Short(Given(model, less, reading, lambda other: _takes(one, other)), reading, one)
+    return Short(Given(model, less, reading, lambda other: _takes(one, other), one.on), reading, one)
 
 
 def _same_roles(found: Reading, reading: Reading) -> bool:

@@ -3,7 +3,7 @@ does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -49,21 +49,26 @@ def named_sizes(model: nn.Module) -> list[tuple[str, int]]:
     """
     found: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
+    for path, name, value in entries_of(model, lambda module: type(module) in _TAKEN):
+        name = name.lower()
+        size = _size(name, value)
+        if size is not None and (name, size) not in seen:
+            seen.add((name, size))
+            found[path] = size
+    return list(found.items())
+
+
+def entries_of(model: nn.Module, skip: Callable[[nn.Module], bool]) -> Iterator[tuple[str, str, Any]]:
+    """(path, name, value) of everything that a model's configuration and its modules hold, except those to
+    skip."""
     looked: set[int] = set()
     config = getattr(model, "config", None)
     places = [("", config)] if config is not None else []
     places += [
-        (f"{name}." if name else "", module)
-        for name, module in model.named_modules()
-        if type(module) not in _TAKEN
+        (f"{name}." if name else "", module) for name, module in model.named_modules() if not skip(module)
     ]
     for prefix, place in places:
-        for path, name, value in _entries(place, prefix, 0, looked):
-            size = _size(name, value)
-            if size is not None and (name, size) not in seen:
-                seen.add((name, size))
-                found[path] = size
-    return list(found.items())
+        yield from _entries(place, prefix, 0, looked)
 
 
 def _size(name: str, value: Any) -> int | None:
@@ -71,11 +76,12 @@ def _size(name: str, value: Any) -> int | None:
     if not any(word in name for word in _WORDS) or any(word in name for word in _NOT):
         return None
     values = value if isinstance(value, list | tuple) else [value]
-    sizes = [number for number in map(_integer, values) if number is not None and number > 1]
+    sizes = [number for number in map(integer, values) if number is not None and number > 1]
     return max(sizes, default=None)
 
 
-def _integer(value: Any) -> int | None:
+def integer(value: Any) -> int | None:
+    """The integer that a value is, also as a tensor of no axes; None for anything else."""
     if isinstance(value, torch.Tensor) and value.dim() == 0 and not value.is_floating_point():
         value = None if value.dtype == torch.bool or value.device.type == "meta" else int(value)
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
@@ -88,7 +94,7 @@ def _entries(held: Any, prefix: str, depth: int, looked: set[int]) -> Iterator[t
         return
     looked.add(id(held))
     for name, value in _named(held):
-        yield f"{prefix}{name}", name.lower(), value
+        yield f"{prefix}{name}", name, value
         if depth < DEPTH and _looked_into(value):
             yield from _entries(value, f"{prefix}{name}.", depth + 1, looked)
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from erlangen.audit.feedings import alone, longer, modes, other_content, other_sizes, padded, shorter, zeros
+from erlangen.audit.feedings import (
+    alone,
+    longer,
+    modes,
+    other_content,
+    other_sizes,
+    padded,
+    second_call,
+    shorter,
+    special_tokens,
+    zeros,
+)
 from erlangen.audit.feedings.feeding import Feeding, Given
 
 FEEDINGS: dict[str, Callable[[Given], Iterator[Feeding]]] = {
@@ -13,11 +24,13 @@ FEEDINGS: dict[str, Callable[[Given], Iterator[Feeding]]] = {
     "padded": padded.feedings,
     "training": modes.training,
     "other content": other_content.feedings,
+    "special tokens": special_tokens.feedings,
     "alone": alone.feedings,
     "with gradients": modes.gradients,
     "autocast": modes.autocast,
     "other sizes": other_sizes.feedings,
     "zeros filled": zeros.feedings,
+    "second call": second_call.feedings,
     "longer": longer.feedings,
 }
 """Name -> the feedings of that name that are made from the given inputs."""

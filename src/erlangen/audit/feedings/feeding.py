@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,13 +48,26 @@ class Feeding:
     """Whether every position is changed, as on the given inputs, and not a few spread ones."""
     spread: int = 12
     """How many positions are changed, spread evenly, where not every one is; all others in groups."""
+    at: tuple[int, ...] = ()
+    """Positions that are changed besides: where something may begin or end."""
     alike: tuple[Alike, ...] = ()
     """Other inputs whose rows must be equal up to rounding."""
     tolerant: bool = False
     """Whether unequal rows are only said: padding on the left moves absolute positions, which is no fault by
     itself."""
+    at_most: bool = False
+    """Whether calls may read less than is expected of them."""
+    same: bool = False
+    """Whether its outputs are known to be those of the given feeding, bit for bit: there is no more to
+    see."""
+    opened: str = ""
+    """What leaves it open, whatever is measured."""
     added: str = ""
     """The mask that was not given and that the audit added."""
+
+    def besides(self, n: int) -> list[int]:
+        """The positions of `at` that n positions have, at most as many as are spread."""
+        return [place for place in self.at[: self.spread] if place < n]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +79,8 @@ class Given:
     reading: Reading
     runs: Callable[[Inputs], bool]
     """Whether the model takes these inputs."""
+    on: Callable[..., Any] | None = None
+    """The model's output on inputs, run within a context."""
 
     def feeding(self, label: str, inputs: Inputs, mode: Mode = EVAL, **more: object) -> Feeding:
         """A feeding of these inputs, whose roles are those of the given ones."""

@@ -8,29 +8,62 @@ import torch
 
 from erlangen.audit.feedings.feeding import Feeding, Given
 from erlangen.audit.inputs import Content
+from erlangen.audit.possible_sizes import possible_sizes
 from erlangen.audit.sizes import named_sizes
 
 MOST = 640
 """No longer input is made than this."""
 
 
+TRIES = 4
+"""So many lengths are tried until the model takes one, for sizes that are none by their names."""
+
+
 def feedings(given: Given) -> Iterator[Feeding]:
-    """One input for each named size that the given length does not cross, as long as the model takes it."""
-    found = [one for one in given.reading.sequences if one.sequence]
-    if len(found) != 1 or found[0].batch_axis is None or given.inputs.vary is not None:
+    """One input for each named size that the given length does not cross, as long as the model takes it; and
+    one for all integers that may be lengths, beyond the largest that it takes."""
+    content = _stretchable(given)
+    if content is None:
         return
-    if found[0].embedding or found[0].together:
-        return
-    content = found[0]
     tried = set()
     for _, size in named_sizes(given.model):
         length = 2 * size + 3
         if content.length > 2 * size or length > MOST or length in tried:
             continue
         tried.add(length)
-        yield given.feeding(
-            f"longer ({length})", given.inputs.map(_stretch(given, content, length)), resized=True
-        )
+        yield _longer(given, content, length, (size, 2 * size))
+    waiting = [size for _, size in possible_sizes(given.model) if 2 * size >= content.length]
+    waiting = [size for size in waiting if 2 * size + 3 <= MOST]
+    for length, size in _lengths(waiting, content.length):
+        feeding = _longer(given, content, length, tuple(one for one in waiting if one <= size))
+        if given.runs(feeding.inputs):
+            if length not in tried:
+                yield feeding
+            return
+
+
+def _lengths(sizes: list[int], given: int) -> list[tuple[int, int]]:
+    """Lengths to be tried, from the largest size down: twice beyond it, then just beyond it."""
+    found = [(2 * size + 3, size) for size in sizes] + [(size + 3, size) for size in sizes]
+    found = [one for one in found if one[0] > given]
+    return (
+        [found[round(k * (len(found) - 1) / (TRIES - 1))] for k in range(TRIES)]
+        if len(found) > TRIES
+        else found
+    )
+
+
+def _stretchable(given: Given) -> Content | None:
+    """The only sequence, where it can be made longer."""
+    found = [one for one in given.reading.sequences if one.sequence]
+    if len(found) != 1 or found[0].batch_axis is None or given.inputs.vary is not None:
+        return None
+    return None if found[0].embedding or found[0].together else found[0]
+
+
+def _longer(given: Given, content: Content, length: int, at: tuple[int, ...]) -> Feeding:
+    inputs = given.inputs.map(_stretch(given, content, length))
+    return given.feeding(f"longer ({length})", inputs, resized=True, at=at)
 
 
 def _stretch(given: Given, content: Content, length: int):

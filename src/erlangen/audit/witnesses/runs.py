@@ -36,6 +36,19 @@ class Mode:
     """Entries of parameters that are zero and are run with other values."""
     statistics: bool = True
     """Whether batch norms take the statistics of the batch in training, and not those they keep."""
+    earlier: tuple[Inputs, ...] = ()
+    """Inputs on which the model is called before, without putting its state back."""
+
+    @contextmanager
+    def called(self, model: nn.Module) -> Iterator[None]:
+        """Call a model on the earlier inputs; random generators go on as if nothing had been called."""
+        random = RandomState.now() if self.earlier else None
+        double = any(p.dtype == torch.float64 for p in model.parameters())
+        for one in self.earlier:
+            one.map(lambda t: _recast(t, torch.float64) if double else t.clone()).run(model)
+        if random is not None:
+            random.set()
+        yield
 
     @contextmanager
     def on(self, model: nn.Module) -> Iterator[None]:
@@ -51,7 +64,7 @@ class Mode:
                 if isinstance(module, BATCH_NORM):
                     module.eval()
             try:
-                with _filled(model, self.zeros):
+                with _filled(model, self.zeros), self.called(model):
                     yield
             finally:
                 for module, training in before:
