@@ -15,12 +15,14 @@ import torch
 from erlangen.audit.targets import inputs_for, small
 from erlangen.integrations.transformers import forward, register
 
-FAMILIES = (
-    "albert bart beit bert biogpt bitnet clip_vision_model cohere deit dinov2 distilbert electra ernie esm "
-    "exaone4 gemma gemma2 gemma3_text glm4 gpt2 gpt_neox gpt_oss granite helium llama llama4_text m2m_100 "
-    "marian mistral mixtral modernbert mt5 nomic_bert olmo2 opt pegasus persimmon phi phi3 qwen2 qwen3 "
-    "qwen3_moe roberta siglip_vision_model smollm3 stablelm starcoder2 t5 vit wav2vec2 whisper xlm-roberta"
-).split()
+FAMILIES = [
+    "albert", "bart", "beit", "bert", "biogpt", "bitnet", "clip_vision_model", "cohere", "deit",
+    "dinov2", "distilbert", "electra", "ernie", "esm", "exaone4", "gemma", "gemma2", "gemma3_text",
+    "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "helium", "llama", "llama4_text", "m2m_100",
+    "marian", "mistral", "mixtral", "modernbert", "mt5", "nomic_bert", "olmo2", "opt", "pegasus",
+    "persimmon", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "roberta", "siglip_vision_model",
+    "smollm3", "stablelm", "starcoder2", "t5", "vit", "wav2vec2", "whisper", "xlm-roberta",
+]  # fmt: skip
 N = 20  # longer than the windows and chunks of the small configurations
 BOUND = 1e-5
 """Largest difference, relative to 1 + the largest number of a tensor."""

@@ -124,11 +124,8 @@ def test_packed_relations_are_measured_like_others(lookback):
 def test_packed_families_are_measured_like_others():
     x = torch.randn(2, 12, 16)
     heads, items = er.PerHead([er.Causal(), er.Window(2)]), er.Batch([er.Causal(), er.Window(1)])
-    assert (
-        audit(Packed().eval(), (x, er.pack(heads, 12, heads=2)), heads, feedings=["training"]).verdict
-        == "holds"
-    )
-    report = audit(Packed().eval(), (x, er.pack(items, 12, batch=2)), er.Causal(), feedings=["training"])
+    assert audit(Packed().eval(), (x, er.pack(heads, 12)), heads, feedings=["training"]).verdict == "holds"
+    report = audit(Packed().eval(), (x, er.pack(items, 12)), er.Causal(), feedings=["training"])
     assert report.verdict == "violated"
     with pytest.raises(AssertionError, match="Window"):
         assert_relation(Packed().eval(), (x, er.pack(er.Window(2), 12)), er.Window(5))

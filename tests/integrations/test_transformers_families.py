@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-import transformers_families as families  # noqa: E402
+import transformers_families as families
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
@@ -28,7 +28,7 @@ def test_a_family_with_other_numbers_is_not_written(monkeypatch):
 
     families_run = families.run
     monkeypatch.setattr(families, "run", wrong)
-    with pytest.raises(AssertionError, match="bert on .erlangen. differs from .eager. by"):
+    with pytest.raises(AssertionError, match=r"bert on .erlangen. differs from .eager. by"):
         families.row("bert")
 
 

@@ -135,6 +135,18 @@ def bind(
     return bound
 
 
+def bind_alone(relation: Bindable, queries: int, keys: int) -> Bound:
+    """Bind a relation to sizes without a call: for as many items and heads as it has itself.
+
+    >>> from erlangen.relations import Causal, Full, PerHead
+    >>> bind_alone(Batch([PerHead([Causal(), Full()]), Full()]), 4, 4).index.tolist()
+    [[0, 1], [1, 1]]
+    """
+    items = relation.members if isinstance(relation, Batch) else (relation,)
+    heads = max((len(item) for item in items if isinstance(item, PerHead)), default=1)
+    return bind(relation, batch=len(items), heads=heads, queries=queries, keys=keys)
+
+
 def clear_cache() -> None:
     """Forget every bound relation, and give memory that is kept for large results back to the system."""
     with _cache_lock:

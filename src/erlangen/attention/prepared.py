@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import packing
-from erlangen.attention.binding import bind
+from erlangen.attention.binding import bind_alone
 from erlangen.attention.needs import unable
 from erlangen.attention.plan import choose
 from erlangen.errors import BackendError, SizeError
@@ -59,16 +59,14 @@ def pack(
     queries: int,
     keys: int | None = None,
     *,
-    heads: int = 1,
-    batch: int = 1,
     backend: str | None = None,
 ) -> PackedRelation:
     """A relation as data, for `attend(q, k, v, packed)` with so many queries and keys, on a CPU.
 
     A relation is a constant of compiled code: another one compiles anew. A packed relation is an input of it.
     Where documents are packed differently at every step, pack them before the step and hand the result to the
-    compiled model. `heads` and `batch` matter for `PerHead` and `Batch` alone. `backend` is "tiles" or
-    "edges"; by default the cheaper one.
+    compiled model. A `Batch` is for as many items as it has, a `PerHead` for as many heads. `backend` is
+    "tiles" or "edges"; by default the cheaper one.
 
     >>> import erlangen as er
     >>> x = torch.randn(1, 2, 6, 4)
@@ -77,7 +75,7 @@ def pack(
     True
     """
     keys = queries if keys is None else keys
-    bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=keys)
+    bound = bind_alone(relation, queries, keys)
     chosen, _ = choose(bound, "cpu", backend, False, False)
     if chosen not in ("tiles", "edges"):
         raise BackendError(

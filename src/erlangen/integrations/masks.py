@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from erlangen.attention.binding import bind
+from erlangen.attention.binding import bind, bind_alone
 from erlangen.errors import ParameterError
 from erlangen.relations import Batch, Bindable, FromMask, PerHead
 
@@ -21,10 +21,7 @@ def mask(relation: Bindable, queries: int, keys: int | None = None) -> Tensor:
             [ True,  True]])
     """
     keys = queries if keys is None else keys
-    batch = len(relation) if isinstance(relation, Batch) else 1
-    members = relation.members if isinstance(relation, Batch) else (relation,)
-    heads = max(len(member) if isinstance(member, PerHead) else 1 for member in members)
-    dense = bind(relation, batch=batch, heads=heads, queries=queries, keys=keys).mask().clone()
+    dense = bind_alone(relation, queries, keys).mask().clone()
     return dense if isinstance(relation, (Batch, PerHead)) else dense[0, 0]
 
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import native
-from erlangen.attention.binding import bind
+from erlangen.attention.binding import bind_alone
 from erlangen.attention.compiling import constant
 from erlangen.attention.packing import Packed
 from erlangen.attention.prepared import PackedRelation
 from erlangen.errors import SizeError
 from erlangen.integrations.transformers.readings import DENSE, Place, Shape, meet, read, said_by
 from erlangen.integrations.transformers.terms import MaskFunction, Written
-from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead
+from erlangen.relations import Bindable, Neighborhoods
 
 INDEX = "erlangen_index"
 """The attribute of a dense mask under which its relation is kept, as `Masked`."""
@@ -55,9 +55,7 @@ def mask_index(
         relation = reading.whole
     else:
         relation = meet(PackedRelation(own, queries, seen, "edges").unpacked(), reading.given)
-    items: Any = relation.members if isinstance(relation, Batch) else (relation,)
-    heads = max(len(item) if isinstance(item, PerHead) else 1 for item in items)
-    bound = bind(relation, batch=batch, heads=heads, queries=queries, keys=seen)
+    bound = bind_alone(relation, queries, seen)
     made = (
         bound.packed if seen == keys else bound.derived(("first keys of", keys), lambda: _wider(bound, keys))
     )
@@ -168,9 +166,8 @@ def compiled_reads(
 @torch.compiler.assume_constant_result
 def _rows(relation: Bindable, queries: int, keys: int) -> Tensor:
     """The index of a layer's own relation, a constant of the graph."""
-    heads = len(relation) if isinstance(relation, PerHead) else 1
     with _disable_current_modes():
-        return bind(relation, batch=1, heads=heads, queries=queries, keys=keys).packed.index
+        return bind_alone(relation, queries, keys).packed.index
 
 
 def follows(mask: Tensor | None) -> bool:
