@@ -22,8 +22,11 @@ class AdditiveConv(RelationConv, GATConv, kernel="additive"):
     """
 
     layer = GATConv
+    lin: Any
+    lin_src: Any
+    lin_dst: Any
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         x: Tensor | tuple[Tensor, Tensor | None],
         edge_index: Any,
@@ -41,7 +44,7 @@ class AdditiveConv(RelationConv, GATConv, kernel="additive"):
         weights = bool(return_attention_weights)
         adjacency = read(edge_index, edge_attr)
         if self._pyg_answers(adjacency, dropped_weights=weights):
-            return self.layer.forward(self, x, adjacency.for_pyg, edge_attr, size, return_attention_weights)
+            return self.layer.forward(self, x, adjacency.for_pyg(), edge_attr, size, return_attention_weights)
         sources, targets, count = self._sizes(x, adjacency.size or size)
         loops = min(count) if self.add_self_loops else 0
         edges = self._edges(adjacency, count, loops)
@@ -54,12 +57,14 @@ class AdditiveConv(RelationConv, GATConv, kernel="additive"):
             own = self._split((self.lin_dst if self.lin is None else self.lin)(targets))
         b = (v * self.att_src).sum(-1)
         a = b.new_zeros(count[1], self.heads) if own is None else (own * self.att_dst).sum(-1)
-        features = None if self.lin_edge is None else self._with_loops(adjacency, loops)
-        logits = None
+        features = None
+        if self.lin_edge is not None and adjacency.edge_attr is not None:
+            features = self._split(self.lin_edge(self._with_loops(adjacency, loops)))
+        logits: Any = None
         if weights or features is not None or not edges.simple:
             logits = a[edges.target] + b[edges.source]
             if features is not None:
-                logits = logits + (self._split(self.lin_edge(features)) * self.att_edge).sum(-1)
+                logits = logits + (features * self.att_edge).sum(-1)
             logits = F.leaky_relu(logits, self.negative_slope)
         if features is None and edges.simple:
             kernel = Additive(slope=self.negative_slope)

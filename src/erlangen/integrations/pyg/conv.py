@@ -54,6 +54,10 @@ class RelationConv(MessagePassing):
     layer: ClassVar[Any]
     """The PyG layer of this kernel."""
 
+    # PyG replaces `propagate` on a class by generated code once it has an object, and on explaining goes back
+    # to what was there before. On a derived class that would be the code generated for its base.
+    propagate = MessagePassing.propagate
+
     in_channels: Any
     out_channels: int
     heads: int
@@ -76,7 +80,8 @@ class RelationConv(MessagePassing):
         if cls is RelationConv:
             if kernel not in _KINDS:
                 raise ParameterError(f"kernel must be one of {', '.join(map(repr, _KINDS))}, got {kernel!r}")
-            return super().__new__(_KINDS[kernel])
+            kind: Any = _KINDS[kernel]
+            return super().__new__(kind)
         return super().__new__(cls)
 
     def __init__(
@@ -169,8 +174,8 @@ class RelationConv(MessagePassing):
         """Whether PyG's own forward pass runs; `dropped_weights`: the weights after dropout are asked for."""
         return (
             self.fallback is not None
-            or adjacency.edge_index is None
-            or torch.jit.is_tracing()  # else the graph of the example would become a constant
+            # Else the graph of the example would become a constant.
+            or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
             or torch.compiler.is_exporting()
             or (dropped_weights and (adjacency.matrix or (self.training and self.dropout > 0)))
         )
@@ -190,18 +195,16 @@ class RelationConv(MessagePassing):
 
     def _edges(self, adjacency: Adjacency, count: tuple[int, int], loops: int = 0) -> Edges:
         index, features = adjacency.edge_index, adjacency.edge_attr
-        assert index is not None
         find = index.edges if isinstance(index, PreparedEdges) else partial(edges_of, index)
         edges = find(*count, loops)
         if features is not None and len(features) != edges.given:
             raise ShapeError(f"edge_attr has {len(features)} rows, and there are {edges.given} edges")
         return edges
 
-    def _with_loops(self, adjacency: Adjacency, nodes: int) -> Tensor | None:
+    def _with_loops(self, adjacency: Adjacency, nodes: int) -> Tensor:
         """The features of the edges, and after them those of the self loops, (edges and loops, edge_dim)."""
         index, features = adjacency.edge_index, adjacency.edge_attr
-        if features is None:
-            return None
+        assert features is not None
         if nodes:
             index = index.edge_index if isinstance(index, PreparedEdges) else index
             kept: Any = remove_self_loops(index, features)

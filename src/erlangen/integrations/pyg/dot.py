@@ -23,7 +23,7 @@ class DotConv(RelationConv, TransformerConv, kernel="dot"):
 
     layer = TransformerConv
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         x: Tensor | tuple[Tensor, Tensor],
         edge_index: Any,
@@ -39,7 +39,7 @@ class DotConv(RelationConv, TransformerConv, kernel="dot"):
         weights = isinstance(return_attention_weights, bool)
         adjacency = read(edge_index, edge_attr)
         if self._pyg_answers(adjacency):
-            return self.layer.forward(self, x, adjacency.for_pyg, edge_attr, return_attention_weights)
+            return self.layer.forward(self, x, adjacency.for_pyg(), edge_attr, return_attention_weights)
         sources, targets, count = self._sizes(x, adjacency.size)
         if targets is None:
             raise ShapeError("kernel='dot' needs features of the targets: x = (sources, targets)")
@@ -70,4 +70,4 @@ class DotConv(RelationConv, TransformerConv, kernel="dot"):
             return h
         key = k[edges.source] if features is None else k[edges.source] + features
         logits = (q[edges.target] * key).sum(-1) * scale
-        return h, (adjacency.for_pyg, (logits - lse[edges.target]).exp())
+        return h, (adjacency.for_pyg(), (logits - lse[edges.target]).exp())

@@ -23,7 +23,7 @@ class GATv2RelationConv(RelationConv, GATv2Conv, kernel="gatv2"):
 
     layer = GATv2Conv
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         x: Tensor | tuple[Tensor, Tensor],
         edge_index: Any,
@@ -39,20 +39,20 @@ class GATv2RelationConv(RelationConv, GATv2Conv, kernel="gatv2"):
         weights = bool(return_attention_weights)
         adjacency = read(edge_index, edge_attr)
         if self._pyg_answers(adjacency, dropped_weights=weights):
-            return self.layer.forward(self, x, adjacency.for_pyg, edge_attr, return_attention_weights)
+            return self.layer.forward(self, x, adjacency.for_pyg(), edge_attr, return_attention_weights)
         sources, targets, count = self._sizes(x, adjacency.size)
         if targets is None:
             raise ShapeError("kernel='gatv2' needs features of the targets: x = (sources, targets)")
-        if self.lin_edge is None and adjacency.edge_attr is not None:
-            raise ShapeError("edge_dim=None, and edge_attr was given")
         loops = min(count) if self.add_self_loops else 0
         edges = self._edges(adjacency, count, loops)
         v = self._split(self.lin_l(sources))
         same = targets is sources and self.share_weights
         q = v if same else self._split(self.lin_r(targets))
-        features = self._with_loops(adjacency, loops)
-        if features is not None:
-            features = self._split(self.lin_edge(features))
+        features = None
+        if adjacency.edge_attr is not None:
+            if self.lin_edge is None:
+                raise ShapeError("edge_dim=None, and edge_attr was given")
+            features = self._split(self.lin_edge(self._with_loops(adjacency, loops)))
         kernel = Additive(self.att[0], slope=self.negative_slope)
         if features is None and edges.simple:
             h, lse = self._attend(q, v, v, edges.relation, weights, kernel=kernel)
