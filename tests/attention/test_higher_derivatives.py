@@ -12,7 +12,22 @@ from erlangen.attention import attend, attend_triples
 from erlangen.attention.backends import edges, tiles
 from erlangen.attention.binding import bind
 from erlangen.attention.kernels import Additive, Gaussian, Linear, Polynomial, SoftmaxDot
-from erlangen.relations import ALiBi, Batch, Causal, Fano, FromMask, Full, PerHead, RelativeBias, Window
+from erlangen.errors import ParameterError
+from erlangen.relations import (
+    ALiBi,
+    Batch,
+    Causal,
+    Decay,
+    Distance,
+    Fano,
+    FromMask,
+    Full,
+    Nearest,
+    PerHead,
+    RelativeBias,
+    Weighted,
+    Window,
+)
 
 BACKENDS = ["tiles", "edges", "gather", "reference"]
 N = 7
@@ -222,3 +237,57 @@ def test_decoding_steps_have_tangents() -> None:
     )[1]
     assert found.abs().max() > 1e-3
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "relation",
+    [
+        lambda table: RelativeBias(table[:, :8], relation=Causal()),
+        lambda table: ALiBi(table[:, 0].abs()),
+        lambda table: Decay(table[:, 0].sigmoid()),
+        lambda table: Weighted(Causal(), table[:, : N * N].unflatten(1, (N, N))),
+        lambda table: Weighted(Window(1), offsets={-1: 2.0, 0: 0.5}),
+        lambda table: Distance(FromMask(torch.eye(N).roll(1, 0) > 0), table[:, : N + 1]),
+    ],
+)
+def test_log_weights_in_every_transform(relation: Any) -> None:
+    q, k, v = qkv()
+    (table,) = tensors((2, N * N))
+
+    def run(table, q):
+        return attend(q, k, v, relation(table)).square().sum()
+
+    def by_reference(table, q):
+        return attend(q, k, v, relation(table), backend="reference").square().sum()
+
+    def by_autograd(table, q):
+        table, q = table.clone().requires_grad_(), q.clone().requires_grad_()
+        by_reference(table, q).backward()
+        return torch.zeros_like(table) if table.grad is None else table.grad, q.grad
+
+    expected = by_autograd(table, q)
+    torch.testing.assert_close(torch.func.grad(run, argnums=(0, 1))(table, q), expected)
+    along = tensors((2, N * N), tuple(q.shape), seed=1)
+    _, derivative = torch.func.jvp(run, (table, q), tuple(along))
+    torch.testing.assert_close(derivative, sum((a * g).sum() for a, g in zip(along, expected, strict=True)))
+    stacked = torch.stack([table, 2 * table])
+    found = torch.func.vmap(torch.func.grad(run, argnums=(0, 1)), in_dims=(0, None))(stacked, q)
+    for n in range(2):
+        torch.testing.assert_close(tuple(x[n] for x in found), by_autograd(stacked[n], q))
+
+
+def test_nearest_keys_in_transforms() -> None:
+    q, k, v = qkv()
+
+    def run(q):
+        return attend(q, k, v, Nearest(3)).square().sum()
+
+    leaf = q.clone().requires_grad_()
+    run(leaf).backward()
+    torch.testing.assert_close(torch.func.grad(run)(q), leaf.grad)
+    torch.testing.assert_close(torch.func.jvp(run, (q,), (q,))[1], (leaf.grad * q).sum())
+    with pytest.raises(ParameterError, match="vmap"):
+        torch.func.vmap(run)(torch.stack([q, 2 * q]))
+    torch.testing.assert_close(
+        torch.func.functionalize(lambda q: Nearest(3).on(q, q).num_edges)(q[0, 0]), 3 * N
+    )

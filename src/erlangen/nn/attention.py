@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Never
 
 import torch
@@ -42,7 +43,8 @@ class Attention(nn.Module):
       nobody reads these keys. (A tokenizer's `attention_mask` is the opposite: pass `attention_mask == 0`.)
     - `cache=` at a call: decoding; the new positions read the past from a `KVCache` and are added to it.
     - `kernel`: another function of query and key than the exponential of their product (`erlangen.kernels`);
-      parameters it holds (a sink, a vector) become parameters `kernel_...` of the layer.
+      parameters it holds (a sink, a vector) become parameters `kernel_...` of the layer, as those of a
+      weighted relation become `relation_...`.
     - a query that reads nothing gives the zero vector (before `O`'s bias).
 
     >>> import torch
@@ -99,9 +101,10 @@ class Attention(nn.Module):
         if kernel is not None and not isinstance(kernel, Kernel):
             raise ParameterError(f"kernel must be one of erlangen.kernels, got {kernel!r}")
         self.kernel = kernel
-        for name, value in vars(kernel).items() if kernel is not None else ():
-            if isinstance(value, nn.Parameter):
-                self.register_parameter(f"kernel_{name}", value)
+        held = {} if kernel is None or isinstance(kernel, nn.Module) else vars(kernel)
+        self._of_kernel = self._register("kernel", held)
+        held = relation._arguments() if isinstance(relation, WeightedRelation) else {}
+        self._of_relation = self._register("relation", held)
         self.backend = backend
         kv_width = num_kv_heads * self.head_dim
         context_dim = d_model if context_dim is None else context_dim
@@ -109,6 +112,13 @@ class Attention(nn.Module):
         self.K = nn.Linear(context_dim, kv_width, bias=bias)
         self.V = nn.Linear(context_dim, kv_width, bias=bias)
         self.O = nn.Linear(d_model, d_model, bias=bias)
+
+    def _register(self, what: str, held: dict[str, Any]) -> tuple[str, ...]:
+        """Makes parameters that a kernel or a relation holds parameters of the layer; gives their names."""
+        names = tuple(name for name, value in held.items() if isinstance(value, nn.Parameter))
+        for name in names:
+            self.register_parameter(f"{what}_{name}", held[name])
+        return names
 
     def extra_repr(self) -> str:
         return f"{self.d_model}, num_heads={self.num_heads}, relation={self.relation!r}"
@@ -135,7 +145,7 @@ class Attention(nn.Module):
             )
         if cache is not None and context is not None:
             raise ParameterError("a cache holds the layer's own past: give either cache or context")
-        wanted: Any = self.relation if relation is None else relation
+        wanted: Any = self._current_relation() if relation is None else relation
         q = self._heads(self.Q(x), self.num_heads)
         k = self._heads(self.K(source), self.num_kv_heads)
         v = self._heads(self.V(source), self.num_kv_heads)
@@ -153,7 +163,7 @@ class Attention(nn.Module):
             k,
             v,
             wanted,
-            kernel=self.kernel,
+            kernel=self._current_kernel(),
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
             return_weights=need_weights,
@@ -161,6 +171,26 @@ class Attention(nn.Module):
         h, weights = out if need_weights else (out, None)
         h = self.O(h.transpose(-3, -2).flatten(-2))
         return (h, weights) if need_weights else h
+
+    def _current_kernel(self) -> Kernel | None:
+        """The kernel with the parameters that the layer has now: `functional_call`, `load_state_dict(assign=
+        True)` and parametrizations put others in their place."""
+        mine = {name: getattr(self, f"kernel_{name}") for name in self._of_kernel}
+        if all(getattr(self.kernel, name) is value for name, value in mine.items()):
+            return self.kernel
+        kernel = copy(self.kernel)
+        for name, value in mine.items():
+            object.__setattr__(kernel, name, value)  # kernels are frozen
+        return kernel
+
+    def _current_relation(self) -> Bindable | WeightedRelation:
+        """The relation with the parameters that the layer has now, as for the kernel."""
+        mine = {name: getattr(self, f"relation_{name}") for name in self._of_relation}
+        if not mine or all(getattr(self.relation, name) is value for name, value in mine.items()):
+            return self.relation
+        assert isinstance(self.relation, WeightedRelation)
+        arguments: Any = {**self.relation._arguments(), **mine, "relation": self.relation.support}
+        return type(self.relation)(**arguments)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)

@@ -65,7 +65,7 @@ def _widened_tensor(tensor: Any) -> Any:
     torch = sys.modules["torch"]
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise _not_positions(f"a tensor of {tensor.dtype}")
-    if tensor.dtype.itemsize == 8 and _readable(tensor):
+    if tensor.dtype.itemsize == 8 and readable(tensor):
         # The sign bit of an unsigned number is not a sign: beyond 2^63 it becomes negative, beyond -2^61.
         signed = tensor.to(torch.int64)
         outside = (signed >= sizes.MAX_POSITION) | (signed <= -sizes.MAX_POSITION)
@@ -76,7 +76,7 @@ def _widened_tensor(tensor: Any) -> Any:
     return tensor.to(torch.int64)
 
 
-def _readable(tensor: Any) -> bool:
+def readable(tensor: Any) -> bool:
     """Whether the numbers can be looked at: not inside `vmap` or a trace, where only shapes are known."""
     torch = sys.modules["torch"]
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -123,7 +123,8 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 def to_numpy(value: Any) -> np.ndarray:
     """Any array-like as NumPy; torch tensors are detached and brought to the CPU.
 
-    Sparse, nested and meta tensors have no array: they are refused.
+    Sparse, nested and meta tensors have no array: they are refused. Inside `torch.func.grad` and `jvp` a
+    tensor still has its numbers; inside `vmap` it has several, and a relation cannot depend on them.
     """
     if not is_torch(value):
         return np.asarray(value)
@@ -134,5 +135,28 @@ def to_numpy(value: Any) -> np.ndarray:
             f"expected a dense tensor, got a {kind.removeprefix('torch.')} one of shape "
             f"{'' if value.is_nested else tuple(value.shape)}; write .to_dense(), or give its indices"
         )
-    value = value.detach().cpu().resolve_conj().resolve_neg()
-    return (value.float() if value.dtype.itemsize < 4 and value.is_floating_point() else value).numpy()
+    value = _unwrapped(value)
+    with torch._C._DisableFuncTorch():  # a transform would wrap every result again
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+        value = value.float() if value.dtype.itemsize < 4 and value.is_floating_point() else value
+        try:
+            return value.numpy()
+        except RuntimeError as error:  # a tensor of a trace
+            raise ParameterError(
+                f"the numbers of a {type(value).__name__} cannot be read here: {error}"
+            ) from None
+
+
+def _unwrapped(tensor: Any) -> Any:
+    """A tensor without the transforms of `torch.func` around it."""
+    functorch = sys.modules["torch"]._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            raise ParameterError(
+                "these numbers differ between the items of a vmap, and a relation cannot depend on them: "
+                "call without vmap, item by item"
+            )
+        if functorch.is_functionaltensor(tensor):
+            sys.modules["torch"]._sync(tensor)
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor

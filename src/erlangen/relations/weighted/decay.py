@@ -8,7 +8,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations.families import Bindable
-from erlangen.relations.lookup import is_torch
+from erlangen.relations.lookup import is_torch, readable
 from erlangen.relations.orders import Causal
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
@@ -38,7 +38,7 @@ class Decay(WeightedRelation):
     def __init__(self, rate: Any, relation: Bindable = _CAUSAL) -> None:
         values = tables.table(rate, "Decay(rate)", (0, 1))
         values = values if is_torch(values) else with_heads(values, 1)
-        if not (tables.exact(values) > 0).all():
+        if (not is_torch(values) or readable(values)) and not (tables.exact(values) > 0).all():
             raise ParameterError(f"Decay(rate) takes numbers > 0, got {tables.written(values)}")
         super().__init__(relation, rate=values)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from erlangen.errors import ParameterError
-from erlangen.relations.lookup import is_torch, to_numpy
+from erlangen.relations.lookup import is_torch, readable, to_numpy
 
 PRINTED = 64
 """Tables of up to this many numbers print in full."""
@@ -30,17 +30,17 @@ def table(value: Any, what: str, dimensions: tuple[int, ...]) -> Any:
     shape = "a number" if dimensions == (0,) else "numbers in " + " or ".join(
         f"{d} dimension{'s' if d != 1 else ''}" for d in dimensions
     )  # fmt: skip
-    if is_torch(value):
-        array, result = to_numpy(value), value
-        if not np.issubdtype(array.dtype, np.floating):
-            raise ParameterError(f"{what} takes {shape}; a tensor must be floating-point, got {value.dtype}")
-    else:
-        result = array = _array(value, what, shape)
-    if array.ndim not in dimensions:
-        raise ParameterError(f"{what} takes {shape}, got shape {tuple(array.shape)}")
-    if array.dtype != object and not np.isfinite(array).all():
+    learned = is_torch(value)
+    if learned and not value.is_floating_point():
+        raise ParameterError(f"{what} takes {shape}; a tensor must be floating-point, got {value.dtype}")
+    given = value if learned else _array(value, what, shape)
+    if given.ndim not in dimensions:
+        raise ParameterError(f"{what} takes {shape}, got shape {tuple(given.shape)}")
+    # Inside a transform or a trace of PyTorch there may be no numbers to look at.
+    array = to_numpy(value) if learned and readable(value) else None if learned else given
+    if array is not None and array.dtype != object and not np.isfinite(array).all():
         raise ParameterError(f"{what} takes finite numbers; what is not read belongs outside the relation")
-    return result
+    return given
 
 
 def _array(value: Any, what: str, shape: str) -> np.ndarray:
