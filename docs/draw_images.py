@@ -8,7 +8,6 @@ from draw_kernels import save as save_kernels
 from PIL import Image
 from rich.console import Console
 
-from erlangen.taxonomy.hierarchy import ORDERS, hierarchy
 from erlangen.commands.table2 import draw, outcomes_of
 from erlangen.models.sparse_transformer import fixed, strided
 from erlangen.models.vit import with_class_token
@@ -36,6 +35,7 @@ from erlangen.relations import (
 from erlangen.show.figures import save
 from erlangen.show.hierarchy import save as save_hierarchy
 from erlangen.show.weight_figures import side_by_side
+from erlangen.taxonomy.hierarchy import ORDERS, hierarchy
 from erlangen.training import ViTRecipe, train, vit_run
 from erlangen.training.plot import save_plot
 from erlangen.training.vit import load_digits

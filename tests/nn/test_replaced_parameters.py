@@ -1,4 +1,4 @@
-"""Parameters that a layer's kernel or relation holds, replaced by others: the layer computes with the others."""
+"""Parameters that a layer's kernel or relation holds, replaced by others: the layer computes with those."""
 
 from __future__ import annotations
 

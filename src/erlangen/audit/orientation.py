@@ -52,7 +52,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     found = not_hiding(inputs, found, run, lambda mask: as_content(model, mask.name, mask.tensor, found))
     found.contents[known:] = [_changeable(model, inputs, one, found, run) for one in found.contents[known:]]
     found.contents = [one for one in found.contents if one.name not in found.ignored]
-    found = pad_tokens(model, inputs, found, run, lambda one: _embedding(model, inputs, one, run))
+    found = pad_tokens(model, inputs, found, run, lambda one: embedding_of(model, inputs, one, run))
     return open_where_nothing_is_real(found)
 
 
