@@ -1,4 +1,4 @@
-"""Models of transformers on "erlangen" under `torch.compile`: one graph, whatever the batch and the length."""
+"""Models of transformers on "erlangen" under `torch.compile`: one graph for every batch and length."""
 
 from __future__ import annotations
 
