@@ -3,6 +3,7 @@ one."""
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,16 @@ def test_packed_relations_are_data() -> None:
         out, wanted = run(q, one), run(q, relation)
         assert torch.equal(out, wanted)
         assert torch.equal(*(torch.autograd.grad(y.sum(), q)[0] for y in (out, wanted)))
+
+
+def test_packed_relations_are_the_same_elsewhere_and_know_their_own_size() -> None:
+    packed = er.pack(er.Documents([20, 12]) & er.Causal(), 32)
+    again = pickle.loads(pickle.dumps(packed))
+    assert torch.equal(er.attend(x(), x(), x(), again), er.attend(x(), x(), x(), packed))
+    items, heads = er.Batch([er.Padding(3), er.Padding(5)]), er.PerHead([er.Causal(), er.Full()])
+    for family in (items, heads):
+        out = er.attend(x(), x(), x(), er.pack(family, 32))
+        torch.testing.assert_close(out, er.attend(x(), x(), x(), family))
 
 
 def test_packed_relations_refuse_what_they_do_not_fit() -> None:
