@@ -24,9 +24,9 @@ from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
 from erlangen.audit.flows import judge_flow, role_of
 from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
-from erlangen.audit.inside import Inside
+from erlangen.audit.inside import Inside, feature_sizes
 from erlangen.audit.invariance import compare_without_padding
-from erlangen.audit.losses import labelled_rows, losses_of
+from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import everything
@@ -99,7 +99,7 @@ class Examiner:
     @cached_property
     def widths(self) -> frozenset[int]:
         """The sizes of the model's parameters: a tensor with such an axis has it for its features."""
-        return frozenset(size for parameter in self.model.parameters() for size in parameter.shape)
+        return feature_sizes(self.model)
 
     def tell(self, step: str) -> None:
         """Say what is done next and, in a longer audit, how much time is left."""
@@ -243,7 +243,7 @@ class Examiner:
                 result.sampled = len(positions), content.length
             inside = Inside(runner, content, positions, _rows_inside(content, calls))
             scene = Scene(
-                label, calls, covered, contents, expect, real,
+                label, calls, covered, [*contents, *fed_labels(feeding.reading.labels, calls)], expect, real,
                 exact=feeding.exact,
                 own_padding=label.startswith("padded"),
                 labels=bool(feeding.reading.labels),
@@ -461,7 +461,7 @@ class Examiner:
         """The rows before a pooled output, judged in its place."""
         relation = overall(scene.expect)
         any_edge = isinstance(relation, AtMost) and everything(relation)
-        if content.length in self.widths:  # features would be taken for rows: not so at another length
+        if inside.rows in self.widths:  # features would be taken for rows: not so at another length
             if any_edge:
                 verdict = FlowVerdict(flow, "pooled", scene.label)
                 verdict.held("extra edges")  # nothing could be too much

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from erlangen.audit.capture.tape import PRODUCTS
 from erlangen.audit.findings import Finding
@@ -20,6 +21,14 @@ from erlangen.relations import Neighborhoods
 _KNOWN_STEPS = PRODUCTS | {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
+def feature_sizes(model: nn.Module) -> frozenset[int]:
+    """The sizes of a model's parameters, which features may have. A table of positions, (1, positions,
+    features), says nothing about features by its positions."""
+    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+    shapes = [shape[-1:] if len(shape) == 3 and shape[0] == 1 else shape for shape in shapes]
+    return frozenset(size for shape in shapes for size in shape)
+
+
 class Inside:
     """The tensors inside one feeding, traced when they are first asked for."""
 
@@ -31,6 +40,11 @@ class Inside:
         self._positions = list(range(content.length)) if positions is None else positions
         self._trace: Trace | None = None
         self._flows: np.ndarray | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the tensors inside have."""
+        return self._rows
 
     @property
     def trace(self) -> Trace:

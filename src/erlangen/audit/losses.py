@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.inputs import Content
+from erlangen.audit.measure import Measured
 from erlangen.audit.outputs import floating
 from erlangen.audit.witnesses.runs import Runner
 
@@ -52,3 +53,9 @@ def labelled_rows(labels: list[Content]) -> np.ndarray | None:
         if one.axis == 1 and one.batch_axis == 0 and tensor.dim() == 2 and bool((tensor == -100).any()):
             return (tensor != -100).numpy()
     return None
+
+
+def fed_labels(labels: list[Content], calls: list[Measured]) -> list[Content]:
+    """The labels that a decoder is fed with: its queries read another sequence."""
+    asking = {name for call in calls if call.kind == "cross" for name in call.query_inputs}
+    return [one for one in labels if one.axis is not None and one.name in asking]

@@ -115,6 +115,25 @@ def _moves(inputs: Inputs, content: Content, run: Callable[..., Any]) -> bool:
     return any(t.dim() >= 2 and content.length in t.shape[:3] for t in moved) if rows else bool(moved)
 
 
+def _one_step_late(inputs: Inputs, one: Content, run: Callable[..., Any]) -> bool:
+    """Whether rows behind a position move with it, and none before it nor its own: a decoder is fed so."""
+    place = one.length // 2
+    try:
+        before = dict(floating(run(inputs)))
+        after = dict(floating(run(with_content(inputs, one, one.changed(place)))))
+    except Exception:
+        return False
+    late = False
+    for name, tensor in before.items():
+        if tensor.dim() < 3 or tensor.shape[:2] != (one.batch, one.length):
+            continue
+        moved = (after[name] != tensor).flatten(2).any(-1).any(0)
+        if bool(moved[: place + 1].any()):
+            return False
+        late = late or bool(moved[place + 1 :].any())
+    return late
+
+
 def decoding(inputs: Inputs, found: Reading, run: Callable[..., Any]) -> Reading:
     """Take for content what is called labels and moves more than a loss.
 
@@ -133,8 +152,8 @@ def decoding(inputs: Inputs, found: Reading, run: Callable[..., Any]) -> Reading
         lengths = {other.length for other in found.sequences}
         owner = one.axis is not None and one.length not in lengths
         owner = owner and any(one.length in tensor.shape[:3] for tensor in moved if tensor.dim() >= 2)
-        if not owner and losses:
-            continue  # labels, which rows must not read
+        if losses and (not owner or _one_step_late(inputs, one, run)):
+            continue  # labels, which rows must not read; those before a row are fed to decoders
         found.labels.remove(one)
         found.contents.append(one)
         found.notes.append(f"{one.name} was read as an input, and not as labels: outputs beside a loss move")
