@@ -1,4 +1,4 @@
-"""Parameters that a layer's kernel or relation holds, replaced by others: the layer computes with the others."""
+"""Parameters of a kernel or relation that a layer holds, replaced by others: it computes with these."""
 
 from __future__ import annotations
 
