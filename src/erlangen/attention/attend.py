@@ -16,6 +16,7 @@ from erlangen.attention.compiling import constant, register
 from erlangen.attention.decoding import decode
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
+from erlangen.attention.kernels.form import number
 from erlangen.attention.kernels.softmax import absorb
 from erlangen.attention.needs import PLAIN, Needs, bias_kind, needs_of
 from erlangen.attention.packing import Packed
@@ -91,7 +92,7 @@ def attend(
         queries, keys = index(queries), index(keys)
     batch = index(q4.shape[0]) if _items_differ(reads) else 1
     if kernel is None:
-        scale = 1 / sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+        scale = 1 / sqrt(max(q.shape[-1], 1)) if scale is None else number(scale, "attend(scale)")
         needs = PLAIN if weighted is None else Needs(bias=bias_kind(weighted))
     else:
         if not isinstance(kernel, Kernel):

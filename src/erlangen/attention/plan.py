@@ -226,9 +226,11 @@ def run(
     """
     if backend in ("reference", "gather"):
         kernel = SoftmaxDot(scale) if kernel is None else kernel
-        out, lse, *weights = _module(backend).attend(
-            q, k, v, prepared, kernel=kernel, bias=bias, dropout=dropout
-        )
+        # They compute half precision in float32; autocast would round the scores again.
+        with torch.autocast(q.device.type, enabled=False):
+            out, lse, *weights = _module(backend).attend(
+                q, k, v, prepared, kernel=kernel, bias=bias, dropout=dropout
+            )
         return out, weights[0] if weights else None, lse
     if kernel is None:
         assert scale is not None
@@ -245,6 +247,8 @@ def run(
         out, lse = _run_product(backend, queries, keys, v.to(queries.dtype), prepared, form, bias, dropout)
         if kernel.full_precision:
             out = out.to(v.dtype)
+            lse = None if lse is None else lse.to(torch.promote_types(v.dtype, torch.float32))
+            shift = None if shift is None or lse is None else shift.to(lse.dtype)
     return out, None, lse if shift is None or lse is None else lse + shift
 
 
@@ -267,7 +271,7 @@ def _run_product(
     if backend == "flex":
         return attend(q, k, v, prepared, scale=form.scale, dropout=dropout, **options)
     if backend == "edges" and form.vector is not None:
-        options["vector"] = form.vector.reshape(-1, q.shape[3])
+        options["vector"] = form.vector if form.vector.dim() == 2 else form.vector[None]
     if backend == "edges" and bias is not None:
         options["per_edge"] = bias.per_edge
     seed = torch.randint(2**62, ()) if dropout else None

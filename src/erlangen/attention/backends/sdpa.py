@@ -46,9 +46,16 @@ def attend(
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention through `F.scaled_dot_product_attention`; empty rows are zero, with zero gradient."""
+    """Attention through `F.scaled_dot_product_attention`; empty rows are zero, with zero gradient.
+
+    SDPA takes a bias in the type of the queries. Half precision has too few digits for log-weights, which
+    grow with the distance: everything is then computed in float32.
+    """
+    given = q.dtype
+    if bias is not None and given in (torch.float16, torch.bfloat16):
+        q, k, v = q.float(), k.float(), v.float()
     if k.shape[2] == 0:
-        return nothing(q, k, v)
+        return nothing(q, k, v).to(given)
     mask, empty, causal, numbers = prepared
     if bias is not None and mask is not None:
         added = bias.matrix(q.shape[2], k.shape[2], numbers).to(q.dtype)
@@ -63,9 +70,11 @@ def attend(
         scale=scale,
         enable_gqa=q.shape[1] != k.shape[1],
     )
+    out = out.to(given)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
 def nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The output when there are no keys: zero, connected to the inputs by zero gradients."""
-    return q.new_zeros((*q.shape[:-1], v.shape[-1])) + 0 * (q.sum() + k.sum() + v.sum())
+    # The sums are over nothing: numbers of q could overflow, and 0 * inf is no zero.
+    return q.new_zeros((*q.shape[:-1], v.shape[-1])) + (q[..., :0].sum() + k.sum() + v.sum())

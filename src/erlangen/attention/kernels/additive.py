@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.kernels.base import Kernel, per_head
-from erlangen.attention.kernels.form import Form, Map
+from erlangen.attention.kernels.form import Form, Map, number
 from erlangen.errors import ParameterError, ShapeError
 
 _ACTIVATIONS = ("leaky_relu", "tanh")
@@ -43,7 +43,7 @@ class Additive(Kernel):
             raise ParameterError(
                 f"Additive(activation={self.activation!r}) is not one of {', '.join(_ACTIVATIONS)}"
             )
-        if not isfinite(self.slope):
+        if not isfinite(number(self.slope, "Additive(slope)")):
             raise ParameterError(f"Additive(slope) must be a finite number, got {self.slope}")
         if self.vector is None and self.activation != "leaky_relu":
             raise ParameterError(f"Additive(activation={self.activation!r}) needs a vector")
@@ -57,6 +57,10 @@ class Additive(Kernel):
             raise ShapeError(
                 f"the vector of Additive has shape {tuple(self.vector.shape)}; q has {heads} heads of {dim}"
             )
+
+    @property
+    def full_precision(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.vector is None
 
     @property
     def _map(self) -> Map:
@@ -74,6 +78,7 @@ class Additive(Kernel):
     def vectors(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, None]:
         if self.vector is not None:
             return q, k, None
+        q, k = (x if x.dtype == torch.float64 else x.float() for x in (q, k))  # sums need the digits
         q, k = q.sum(-1, keepdim=True), k.sum(-1, keepdim=True)
         return torch.cat([q, torch.ones_like(q)], -1), torch.cat([torch.ones_like(k), k], -1), None
 

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from erlangen.errors import ParameterError
+
+
+def number(value: Any, what: str) -> float:
+    """A number of a kernel as a float. A tensor that is learned would get no gradient, and is refused.
+
+    >>> number(torch.tensor(2.0), "scale")
+    2.0
+    >>> number(torch.tensor(2.0, requires_grad=True), "scale")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: scale is a number, and no gradient would reach this tensor: multiply the
+    queries by what is learned instead, or write a Kernel of your own
+    """
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise ParameterError(
+            f"{what} is a number, and no gradient would reach this tensor: multiply the queries by what is "
+            "learned instead, or write a Kernel of your own"
+        )
+    return float(value)
+
 
 KINDS = ("identity", "cap", "leaky", "log")
 

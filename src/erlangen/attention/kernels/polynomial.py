@@ -8,7 +8,7 @@ from math import isfinite, sqrt
 from torch import Tensor
 
 from erlangen.attention.kernels.base import Kernel
-from erlangen.attention.kernels.form import Form, Map
+from erlangen.attention.kernels.form import Form, Map, number
 from erlangen.errors import ParameterError
 
 
@@ -38,7 +38,7 @@ class Polynomial(Kernel):
         if not isinstance(self.degree, int) or isinstance(self.degree, bool) or self.degree < 1:
             raise ParameterError(f"Polynomial(degree) must be an integer of at least 1, got {self.degree!r}")
         for name, value in (("offset", self.offset), ("scale", self.scale)):
-            if value is not None and not isfinite(value):
+            if value is not None and not isfinite(number(value, f"Polynomial({name})")):
                 raise ParameterError(f"Polynomial({name}) must be a finite number, got {value}")
 
     @property

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.kernels.base import Kernel
-from erlangen.attention.kernels.form import IDENTITY, Form, Map
+from erlangen.attention.kernels.form import IDENTITY, Form, Map, number
 from erlangen.errors import ParameterError, ShapeError
 
 
@@ -38,6 +38,9 @@ class SoftmaxDot(Kernel):
     symmetric = True
 
     def __post_init__(self) -> None:
+        for name in ("scale", "softcap"):
+            if getattr(self, name) is not None:
+                number(getattr(self, name), f"SoftmaxDot({name})")
         if self.scale is not None and not isfinite(self.scale):
             raise ParameterError(f"SoftmaxDot(scale) must be a finite number, got {self.scale}")
         if self.softcap is not None and not (isfinite(self.softcap) and self.softcap > 0):
@@ -71,6 +74,7 @@ def absorb(
     e^lse / (e^sink + e^lse) = sigmoid(lse - sink).
     """
     sink = sink.to(lse.device, lse.dtype)[:, None]
-    share = torch.sigmoid(lse - sink).unsqueeze(-1)
+    # A row that reads nothing is zero whatever the sink is; -inf - -inf would make it NaN.
+    share = torch.sigmoid(lse.masked_fill(lse == -torch.inf, 0.0) - sink).unsqueeze(-1)
     total = torch.logaddexp(lse, sink.expand_as(lse))
     return out * share.to(out.dtype), None if weights is None else weights * share.to(weights.dtype), total
