@@ -1,17 +1,18 @@
-"""Random small models from a seed, with one random fault or none, and an oracle that needs no audit.
+"""Random small models, with one random fault or none, and an oracle that needs no audit.
 
-A `Plan` says what the model is; `build` makes it with its inputs and the expectation that is right for the
-fault-free model; `wrong` finds the fault by changing content and looking at the rows of all modules.
+A `Plan` says what the model is, and `plans` is the strategy that composes one; `build` makes it with its
+inputs and the expectation that is right for the fault-free model; `wrong` finds the fault by changing content
+and looking at the rows of all modules.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
@@ -33,6 +34,7 @@ class Plan:
     """What a random model is made of."""
 
     seed: int
+    """Of the weights and the inputs."""
     relation: str
     how: tuple[str, ...]
     """How each layer's attention is written."""
@@ -55,10 +57,6 @@ class Plan:
     """The layer of the fault."""
     edge: tuple[int, int]
 
-    def __str__(self) -> str:
-        parts = [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)]
-        return f"random model {self.seed}: " + ", ".join(parts[1:])
-
     @property
     def visible(self) -> bool:
         """Whether all attention is written in a way that can be watched."""
@@ -70,65 +68,70 @@ class Plan:
         return self.visible or self.relation in ("causal", "full")
 
 
-def plan(seed: int) -> Plan:
-    """The plan of a seed. Half of all plans have a fault."""
-    rng = random.Random(seed)
-    relation = rng.choice(["causal", "causal", "window", "full", "documents"])
-    how = tuple(rng.choice([*VISIBLE, "exp", "exp"]) for _ in range(rng.randint(1, 3)))
-    labels = rng.random() < 0.4
-    pool = rng.choice(["none", "none", "none", "mean", "last", "second", "loss"])
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Compose a model. Half of all plans have a fault; the simplest is one causal layer without one."""
+    faulty = draw(st.booleans())  # first: what is drawn last is the simplest more often than not
+    relation = draw(st.sampled_from(["causal", "causal", "window", "full", "documents"]))
+    how = draw(st.lists(st.sampled_from([*VISIBLE, *HIDDEN, *HIDDEN]), min_size=1, max_size=3))
+    pool = draw(st.sampled_from(["none", "none", "none", "mean", "last", "second", "loss"]))
+    mixers = [None, None, "conv", "gru"] if relation in ("causal", "full") else [None]
+    outputs = ["tensor", "tuple", "dict", "dataclass"] if pool != "loss" else ["tensor"]
     made = Plan(
-        seed=seed,
+        seed=draw(st.integers(0, 9999)),
         relation=relation,
-        how=how,
-        residual=rng.random() < 0.7,
-        norm=rng.random() < 0.5,
-        mlp=rng.random() < 0.5,
-        mixer=rng.choice([None, None, "conv", "gru"]) if relation in ("causal", "full") else None,
-        tokens=rng.random() < 0.5,
-        argument=rng.choice(["x", "idx", "batch"]),
-        cond=rng.choice([None, None, "vector", "sequence"]),
-        labels=labels or pool == "loss",
+        how=tuple(how),
+        residual=draw(st.booleans()),
+        norm=draw(st.booleans()),
+        mlp=draw(st.booleans()),
+        mixer=draw(st.sampled_from(mixers)),
+        tokens=draw(st.booleans()),
+        argument=draw(st.sampled_from(["x", "idx", "batch"])),
+        cond=draw(st.sampled_from([None, None, "vector", "sequence"])),
+        labels=pool == "loss" or draw(st.booleans()),
         pool=pool,
-        output=rng.choice(["tensor", "tuple", "dict", "dataclass"]) if pool != "loss" else "tensor",
-        dropout=rng.random() < 0.3,
-        mapping=rng.random() < 0.3 and all(one in VISIBLE for one in how),
+        output=draw(st.sampled_from(outputs)),
+        dropout=draw(st.booleans()),
+        mapping=all(one in VISIBLE for one in how) and draw(st.booleans()),
         fault=None,
-        layer=rng.randrange(len(how)),
+        layer=draw(st.integers(0, len(how) - 1)),
         edge=(4, 9),
     )
-    if rng.random() < 0.5:
+    if not faulty:
         return made
-    made = replace(made, fault=rng.choice(faults(made)))
-    return replace(made, edge=_edge(made, rng))
+    made = replace(made, fault=draw(st.sampled_from(faults(made))))
+    edges = _edges(made)
+    return replace(made, edge=draw(st.sampled_from(edges))) if edges else made
 
 
 def faults(made: Plan) -> list[str]:
-    """The faults that this model can have, and that something in it shows."""
-    found = ["batch mean", "nan"]
+    """The faults that this model can have, and that something in it shows; the rarer ones first, for what
+    comes first is drawn more often."""
+    found: list[str] = []
     seen_alone = made.how[made.layer] in VISIBLE or (len(made.how) == 1 and made.mixer is None)
-    if made.relation in BACKWARD:
-        found += ["edge", "edge", "conv ahead", "time mean", "training", "one item"]
-        if made.pool == "none" and made.output != "tensor":
-            found += ["second output"] * 2
     if made.relation == "window":
-        found += ["wide"] + ["narrow"] * seen_alone
-    if made.relation in ("full", "causal") and seen_alone:
-        found.append("missing")
+        found += ["wide"] * 2 + ["narrow"] * 2 * seen_alone
     if made.labels and made.pool == "none":
         found += ["labels"] * 2
-    return found
+    if made.relation in BACKWARD:
+        if made.pool == "none" and made.output != "tensor":
+            found += ["second output"] * 2
+        found += ["edge", "edge", "conv ahead", "time mean", "training", "one item"]
+    if made.relation in ("full", "causal") and seen_alone:
+        found.append("missing")
+    return [*found, "batch mean", "nan"]
 
 
-def _edge(made: Plan, rng: random.Random) -> tuple[int, int]:
+def _edges(made: Plan) -> list[tuple[int, int]]:
+    """The edges that a fault of one edge may have."""
+    if made.fault not in ("edge", "missing"):
+        return []
     allowed = mask(made.relation, N)
     if made.fault == "missing":
-        candidates = [(i, j) for i in range(N) for j in range(N) if i != j and allowed[i, j]]
-    elif made.how[made.layer] in VISIBLE and not made.mixer:
-        candidates = [(i, j) for i in range(N) for j in range(N) if not allowed[i, j]]
-    else:
-        candidates = [(i, j) for i in range(N) for j in range(i + 1, N)]
-    return rng.choice(candidates) if candidates else (4, 9)
+        return [(i, j) for i in range(N) for j in range(N) if i != j and allowed[i, j]]
+    if made.how[made.layer] in VISIBLE and not made.mixer:
+        return [(i, j) for i in range(N) for j in range(N) if not allowed[i, j]]
+    return [(i, j) for i in range(N) for j in range(i + 1, N)]
 
 
 def mask(relation: str, n: int, lookback: int = 3) -> torch.Tensor:
