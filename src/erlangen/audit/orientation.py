@@ -18,6 +18,7 @@ from erlangen.audit.leading import ask_which_is_length, documented, length_first
 from erlangen.audit.lengths import measured_lengths
 from erlangen.audit.meanings import meant, open_where_nothing_is_real
 from erlangen.audit.pad_tokens import pad_tokens
+from erlangen.audit.pixels import as_pixels
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
 
@@ -33,7 +34,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Masks.* A value of a mask marks padding when positions that have it are read by no other row.
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
-    found = along_third_axis(inputs, found, run)
+    found = along_third_axis(inputs, as_pixels(model, inputs, found, run), run)
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
     found = one_sequence(inputs, found, run)
     found = measured_lengths(inputs, inputs.leaves(model), found, run)

@@ -150,6 +150,8 @@ class Place:
     pairs: bool = False
     """Whether the first two axes are both of items, as scores in CLIP: entry (a, b) is of items a and b, and
     the row of an item is its own entry (a, a)."""
+    grid: bool = False
+    """Whether the rows are the pixels of the last two axes, row after row."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
@@ -158,6 +160,8 @@ class Place:
             return tensor.reshape(1, 1, 1)
         if self.pairs:
             return tensor.diagonal(dim1=0, dim2=1).movedim(-1, 0).reshape(tensor.shape[0], 1, -1)
+        if self.grid:
+            return tensor.flatten(2).transpose(1, 2)
         if self.folded is not None:
             tensor = tensor.reshape(*self._unfolded(tensor), *tensor.shape[1:])
             tensor = tensor if self.folded == "items first" else tensor.transpose(0, 1)
@@ -218,6 +222,8 @@ def place_of(
     if first.batch_axis is None:
         return Place(name, 0 if tensor.dim() >= 2 or shape[0] in lengths else None, None)
     batch = first.batch
+    if first.patch == 1 and (len(shape), shape[0]) == (4, batch) and shape[-2:] == first.tensor.shape[-2:]:
+        return Place(name, 2, 0, batch, grid=True)
     batch_axis = _batch_axis(shape, first, moved)
     if batch_axis is None:
         if batch > 1 and shape[0] % batch == 0 and shape[0] > batch:
