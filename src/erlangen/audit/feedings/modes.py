@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from erlangen.audit.feedings.draws import draws
 from erlangen.audit.feedings.feeding import FEW, Feeding, Given
 from erlangen.audit.witnesses.runs import AUTOCAST, GRADIENTS, TRAINING, TRAINING_AUTOCAST
 
@@ -11,6 +12,7 @@ from erlangen.audit.witnesses.runs import AUTOCAST, GRADIENTS, TRAINING, TRAININ
 def training(given: Given) -> Iterator[Feeding]:
     """Training mode with gradients: batch statistics over time read the future in training alone."""
     yield given.feeding("training", given.inputs, TRAINING, thorough=True)
+    yield from draws(given)
 
 
 def gradients(given: Given) -> Iterator[Feeding]:
