@@ -206,7 +206,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             warnings.append(f"{name}: not tried: {reason}")
     shorts = len(others) if small is not None else own
     if small is not None and "training" in chosen:
-        others += FEEDINGS["training"](maker)
+        others.append(next(FEEDINGS["training"](maker)))
     trials: list[Examination] = []
     for number, other in enumerate(others):
         examiner.tell(f"{other.label}")

@@ -51,7 +51,8 @@ def _awake(
 ) -> Flow | None:
     found = None
     masks = {id(mask.tensor) for mask in runner.reading.masks}
-    for dtype in (torch.float64, None):
+    # In bfloat16 small dependences vanish; double precision is left as it is by autocast.
+    for dtype in (torch.float64,) if runner.mode.autocast else (torch.float64, None):
         try:
             model = copy.deepcopy(runner.model)
             model = model if dtype is None else model.to(dtype)

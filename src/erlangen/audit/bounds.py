@@ -81,7 +81,7 @@ def _surely_read(
     None where the calls are not all of this sequence, and in training, where dropout takes edges away.
     """
     rows = seen.queries
-    if scene.label in ("training", "autocast (training)"):
+    if "training" in scene.label:
         return None
     own = [call for call in calls if call.kind == "self" and call.query_owner == content.name]
     if not own or any((call.queries, call.keys) != (rows, content.length) for call in own):

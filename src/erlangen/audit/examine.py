@@ -116,12 +116,12 @@ class Examiner:
 
     def observed(self, feeding: Feeding, content: Content | None = None, positions: Any = ()) -> Pass:
         """One observed pass of a feeding, or with other content at some positions of one input."""
-        inputs, behind = feeding.inputs, nullcontext()
+        inputs, behind, random = feeding.inputs, nullcontext(), feeding.mode.random or self.snapshot.random
         if content is not None:
             inputs, behind = self.runner(feeding).fed(content, positions)
         self.snapshot.restore_state()
         with feeding.mode.on(self.model), behind:
-            return observe(self.model, inputs, feeding.reading.batch, self.snapshot.random, self.known)
+            return observe(self.model, inputs, feeding.reading.batch, random, self.known)
 
     def examine(self, feeding: Feeding, share: float, seen: Pass | None = None) -> Examination:
         """Judge the calls and the flows of a feeding, and enter every comparison into the ledger."""

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from erlangen.audit.bounds import allowed
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.verdict import kept
-from erlangen.audit.witnesses.flow import ULPS, part_of, spread, usual_sizes
+from erlangen.audit.witnesses.flow import LOW_ULPS, ULPS, changes_in, part_of, spread, usual_sizes
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 
@@ -46,7 +47,18 @@ def moves_of_output(runner: Runner, content: Content, output: str) -> tuple[Move
     def moves(positions: Sequence[int]) -> np.ndarray:
         return part_of(usual, place.rows(runner.changed(content, positions)), base)
 
-    return moves, base.dtype.itemsize == 8
+    if not runner.mode.autocast:
+        return moves, base.dtype.itemsize == 8
+    again = changes_in(runner, content, [place], torch.float64)
+
+    def in_both(positions: Sequence[int]) -> np.ndarray:
+        """What moves in bfloat16 by rounding does not in double precision, which autocast leaves as it is."""
+        low = moves(positions)
+        if again is None:
+            return np.where(low > LOW_ULPS * torch.finfo(torch.bfloat16).eps, low, 0.0)
+        return np.where(again(positions)[0] > no_rounding(False) * float(usual.max()), low, 0.0)
+
+    return in_both, False
 
 
 def no_rounding(double: bool) -> float:

@@ -36,6 +36,16 @@ class RandomState:
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())  # noqa: NPY002
 
+    def same(self, other: RandomState) -> bool:
+        """Whether nothing was drawn between two states."""
+        mine, theirs = ([one.torch_cpu, *one.torch_cuda] for one in (self, other))
+        return (
+            all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+            and self.numpy[2] == other.numpy[2]
+            and bool((self.numpy[1] == other.numpy[1]).all())
+            and self.python == other.python
+        )
+
     def set(self) -> None:
         """Put this state back."""
         torch.set_rng_state(self.torch_cpu)

@@ -40,7 +40,7 @@ class Feeding:
     reading: Reading
     mode: Mode = EVAL
     exact: bool = True
-    """Whether missing edges count: not in low precision, where small dependences vanish."""
+    """Whether missing edges count."""
     resized: bool = False
     """Whether its sizes differ from the given ones: expectations that bring their own size cannot be held
     then."""

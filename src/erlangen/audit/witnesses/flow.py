@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,8 @@ from erlangen.relations import Neighborhoods
 
 ULPS = 32
 """Changes above this many units in the last place of the output's size are never rounding."""
+LOW_ULPS = 8
+"""The same under autocast, of bfloat16: so that a sixteenth of the output's size is never rounding."""
 SMALL_IN_DOUBLE = 1e-11
 """The part of the output's size below which a model in double precision is suspected of rounding."""
 CHUNK = 1 << 20
@@ -363,6 +365,8 @@ def _rounding(
     grown = _grown(runner, found, base, moved, sizes)
     for k, rows in enumerate(base):
         limit = SMALL_IN_DOUBLE if rows.dtype == torch.float64 else ULPS * torch.finfo(rows.dtype).eps
+        if runner.mode.autocast:  # rounded inside to bfloat16; autocast leaves the copy in double as it is
+            limit = LOW_ULPS * torch.finfo(torch.bfloat16).eps
         suspects.append(moved[k] & ((parts[k] <= limit) | (sizes[k] <= grown[k])))
     result, untold = [np.zeros_like(one) for one in suspects], set[int]()
     for dtype in (torch.float64, torch.float32):  # those in double are run in single precision
@@ -373,7 +377,7 @@ def _rounding(
         ]
         if not mine:
             continue
-        again = _in(runner, content, [found[k] for k in mine], dtype)
+        again = changes_in(runner, content, [found[k] for k in mine], dtype)
         if again is None:
             for k in mine:
                 result[k] = suspects[k] & (sizes[k] <= 16 * _noise(runner, found[k], base[k]))
@@ -454,7 +458,7 @@ def _rounded_inside(
         if rows.dtype == torch.float64 and not found[k].discrete
     }
     mine = [k for k, one in suspects.items() if one.any()]
-    again = _in(runner, content, [found[k] for k in mine], torch.float64) if mine else None
+    again = changes_in(runner, content, [found[k] for k in mine], torch.float64) if mine else None
     if again is None or not any(float(one.max()) for one in again(None, [base[k] for k in mine])):
         return  # nothing is rounded inside
     for j in np.flatnonzero(np.any([suspects[k].any(axis=(0, 1)) for k in mine], axis=0)).tolist():
@@ -484,13 +488,11 @@ def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
     return float((doubled[: len(base)].double() - base.double()).abs().nan_to_num().max())
 
 
-def _in(
+def changes_in(
     runner: Runner, content: Content, found: list[Place], dtype: torch.dtype
 ) -> Callable[..., list[np.ndarray]] | None:
-    """The changes of some outputs caused by position j in another precision, against the run without a change
-    or other rows; None when the model has no such copy."""
-    if runner.mode.autocast:  # it has no other precision than its own: what rounds there is looked at without
-        runner = Runner(runner.model, runner.inputs, runner.reading, runner.snapshot)
+    """The changes of some outputs caused by position j, or by several, in another precision, against the run
+    without a change or other rows; None when the model has no such copy."""
     try:
         model = copy.deepcopy(runner.model).to(dtype)
     except Exception:
@@ -506,7 +508,7 @@ def _in(
             if casts:
                 return None  # kernels without this type
 
-    def change(j: int | None, than: list[torch.Tensor] = base) -> list[np.ndarray]:
+    def change(j: int | Sequence[int] | None, than: list[torch.Tensor] = base) -> list[np.ndarray]:
         positions = [] if j is None else j
         output = runner.changed(content, positions, model=model, recast=dtype, within=AnyPrecision(casts))
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]

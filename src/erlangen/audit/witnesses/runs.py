@@ -36,6 +36,8 @@ class Mode:
     """Entries of parameters that are zero and are run with other values."""
     statistics: bool = True
     """Whether batch norms take the statistics of the batch in training, and not those they keep."""
+    random: RandomState | None = None
+    """The random state that runs begin from, where it is not that of the audit."""
     earlier: tuple[Inputs, ...] = ()
     """Inputs on which the model is called before, without putting its state back."""
 
@@ -139,7 +141,7 @@ class Runner:
     ) -> None:
         self.model, self.inputs, self.reading = model, inputs, reading
         self.snapshot, self.mode, self.observed = snapshot, mode, observed
-        self.random: RandomState = snapshot.random
+        self.random: RandomState = mode.random or snapshot.random
         self.runs, self._spent = 0, 0.0
         self.end = math.inf
         """When this runner's share of the budget is spent: those who run it many times then stop."""

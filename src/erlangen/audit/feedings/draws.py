@@ -1,0 +1,119 @@
+"""Training with other random numbers, where these decide which code is run: a mask that is dropped now and
+then, a layer that is left out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.state import RandomState
+from erlangen.audit.witnesses.runs import TRAINING, Mode
+
+DRAWS = 32
+"""So many draws of random numbers are run once each: what happens with probability 0.15 is then missed one
+time in 180."""
+EXAMINED = 3
+"""So many of those that run other code than the first are examined."""
+
+
+def draws(given: Given) -> Iterator[Feeding]:
+    """One feeding for each of the first few draws under which the model takes other steps in training."""
+    if given.on is None or not _draws(given):
+        return
+    seen = {_steps(given, None)}
+    for seed in range(1, DRAWS):
+        drawn = _random(seed)
+        steps = _steps(given, drawn)
+        if steps in seen:
+            continue
+        seen.add(steps)
+        mode = Mode("training", train=True, grad=True, random=drawn)
+        yield given.feeding(
+            f"training (draw {seed})", given.inputs, mode, exact=False, at_most=True, spread=FEW
+        )
+        if len(seen) > EXAMINED:
+            return
+
+
+class _Steps(TorchFunctionMode):
+    """Writes down which functions are called, with which integers and on which shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.steps.append((getattr(func, "__name__", ""), *map(_told, (*args, *kwargs.values()))))
+        return func(*args, **kwargs)
+
+
+def _told(value: Any) -> Any:
+    """What of an argument tells one step from another: numbers that are drawn do not."""
+    if isinstance(value, torch.Tensor):
+        yes = value.dtype == torch.bool and value.numel() == 1 and value.device.type != "meta"
+        return bool(value) if yes else tuple(value.shape)
+    if isinstance(value, list | tuple):
+        return tuple(map(_told, value))
+    return str(value) if isinstance(value, int | str | slice) else type(value).__name__
+
+
+def _steps(given: Given, drawn: RandomState | None) -> str:
+    """The steps of one run in training."""
+    assert given.on is not None
+    steps = _Steps()
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        with TRAINING.on(given.model), steps:
+            if drawn is not None:
+                drawn.set()
+            yield
+
+    try:
+        given.on(given.inputs, within())
+    except Exception as error:
+        return type(error).__name__
+    return repr(steps.steps)
+
+
+def _draws(given: Given) -> bool:
+    """Whether training draws random numbers outside modules of dropout."""
+    assert given.on is not None
+    before: RandomState | None = None
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        nonlocal before
+        with TRAINING.on(given.model):
+            for module in given.model.modules():
+                if isinstance(module, nn.modules.dropout._DropoutNd):
+                    module.training = False
+            before = RandomState.now()
+            yield
+
+    try:
+        given.on(given.inputs, within())
+    except Exception:
+        return False  # the training feeding says why
+    assert before is not None
+    return not before.same(RandomState.now())
+
+
+def _random(seed: int) -> RandomState:
+    """The state of all generators after seeding them; the present state stays."""
+    now = RandomState.now()
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    drawn = RandomState.now()
+    now.set()
+    return drawn
