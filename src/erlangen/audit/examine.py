@@ -240,7 +240,7 @@ class Examiner:
             inside = Inside(runner, content, positions, _rows_inside(content, calls))
             scene = Scene(
                 label, calls, covered, contents, expect, real,
-                exact=feeding.exact,
+                exact=feeding.exact, hidden=bool(seen.unexplained), own_path=inside.own_path,
                 own_padding=label.startswith("padded"),
                 labels=bool(feeding.reading.labels),
                 losses=lambda: losses_of(runner),

@@ -156,6 +156,10 @@ class Scene:
     """Whether missing edges count: not in low precision, where a small dependence vanishes."""
     steps: Callable[[Content, Neighborhoods], tuple[str, Any] | None] | None = None
     """Looks inside the model for the steps in which a hidden stack reads: see `erlangen.audit.inside`."""
+    hidden: bool = False
+    """Whether there is attention that could not be explained."""
+    own_path: Callable[[Neighborhoods], str | None] | None = None
+    """Looks inside the model for a path on which rows depend on their own positions."""
     own_padding: bool = False
     """Whether the padding was added by the audit, and not given."""
     labels: bool = False
