@@ -147,6 +147,8 @@ class Place:
     """Whether the output holds integers: see `floating`."""
     filled: int | None = None
     """How many entries along the axis are in use, in a cache with room for more."""
+    dims: int | None = None
+    """How many axes the tensor has."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
@@ -169,6 +171,8 @@ class Place:
 
     def fits(self, shape: tuple[int, ...], items: int) -> bool:
         """Whether an output of this shape, for so many items, can have its rows here."""
+        if self.dims not in (None, len(shape)):
+            return False  # a loss in training where there are rows in eval mode, both without a name
         if self.folded is not None:
             return shape[0] % items == 0
         # A batch of one has axes of its size by chance: states of layers, (1, batch, features).
@@ -279,5 +283,5 @@ def places(
         same = again is not None and again.shape == tensor.shape
         moved = tensor != again if same else None
         place = place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset()))
-        made.append(replace(place, discrete=name in integers))
+        made.append(replace(place, discrete=name in integers, dims=tensor.dim()))
     return sorted(made, key=lambda place: place.pooled)
