@@ -17,6 +17,7 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
+from erlangen.audit.early_rows import each_itself, only_early
 from erlangen.audit.expect import AtMost, Expectation, has_own_size, overall
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
@@ -247,6 +248,7 @@ class Examiner:
                 labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
+                early=only_early(flows),
                 readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
@@ -469,7 +471,7 @@ class Examiner:
             inner, why = None, f"; looking inside failed: {type(error).__name__}"
         else:
             why = ""
-        if inner is not None and _each_itself(inner) and not _each_itself(flow):
+        if inner is not None and each_itself(inner) and not each_itself(flow):
             inner, why = (
                 None,
                 "; the rows before it read themselves only, so that others are read behind them",
@@ -599,11 +601,6 @@ def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
     return read is not None and content.name not in read and moves and bool(read & others)
 
 
-def _each_itself(flow: Flow) -> bool:
-    """Whether no row reads more than one position."""
-    return all(int(bound.dense().sum(axis=1).max(initial=0)) <= 1 for bound in flow.relations)
-
-
 def _metric(
     one: tuple[str, Finding | None, str | None], flow: Flow
 ) -> tuple[str, Finding | None, str | None]:
@@ -630,7 +627,7 @@ def _only_read_across(content: Content, calls: list[Measured]) -> bool:
 def _union(flows: list[Flow], content: Content, contents: list[Content]) -> list[Neighborhoods]:
     """For each item, what any output that is of this sequence reads."""
     result: list[Neighborhoods] = []
-    for flow in flows:
+    for flow in [] if only_early(flows) else flows:
         if role_of(flow, content, contents, flow.relations[0].queries) == "own":
             same = not result or result[0].queries == flow.relations[0].queries
             if same and len(result) in (0, len(flow.relations)):

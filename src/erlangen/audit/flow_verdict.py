@@ -173,6 +173,9 @@ class Scene:
     these."""
     seen: list[Neighborhoods] = field(default_factory=list)
     """For each item, what any output of this sequence reads: an output of inner states may read less."""
+    early: bool = False
+    """Whether the outputs with rows are taken before attention, beside a pooled one: nothing is missing in
+    them."""
     readers: dict[str, set[str]] = field(default_factory=dict)
     """Output -> the inputs that move it, where there are several inputs."""
     awake: Callable[[Content, str], Flow | None] | None = None
