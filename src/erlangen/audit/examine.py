@@ -27,6 +27,7 @@ from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.invariance import compare_without_padding
+from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
@@ -248,7 +249,7 @@ class Examiner:
                 labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels]),
-                early=only_early(flows),
+                early=only_early(flows), kept_rows=kept_rows(runner.places(), self.fixed),
                 readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),

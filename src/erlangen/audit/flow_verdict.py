@@ -173,6 +173,8 @@ class Scene:
     these."""
     seen: list[Neighborhoods] = field(default_factory=list)
     """For each item, what any output of this sequence reads: an output of inner states may read less."""
+    kept_rows: frozenset[str] = frozenset()
+    """Outputs that have as many rows where the input is shorter: their rows are at no rate of positions."""
     early: bool = False
     """Whether the outputs with rows are taken before attention, beside a pooled one: nothing is missing in
     them."""
