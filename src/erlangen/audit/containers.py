@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from erlangen.audit.caches import fresh, is_cache
 from erlangen.audit.counts import Counts, hold_counts, made_counts
 from erlangen.audit.holdings import has_attributes, slot_names
 
@@ -143,7 +144,7 @@ def _attribute(value: Any, name: str) -> Any:
 
 def _looked_into(value: Any) -> bool:
     """Whether it is an object that may carry content: what a cache holds are states of earlier steps."""
-    if isinstance(value, torch.nn.Module) or callable(value) or "Cache" in type(value).__name__:
+    if isinstance(value, torch.nn.Module) or callable(value) or is_cache(value):
         return False
     return has_attributes(value)
 
@@ -171,7 +172,7 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor], above: tu
     if isinstance(value, Counts):
         return dataclasses.replace(value, tensor=change(value.tensor))
     if not any(True for _ in leaves(value, "", above)):
-        return value
+        return fresh(value)
     inside = {key: mapped(part, change, (*above, id(value))) for key, part in parts(value)}
     if isinstance(value, tuple):
         return type(value)(*inside.values()) if hasattr(value, "_fields") else type(value)(inside.values())

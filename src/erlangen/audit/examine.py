@@ -17,6 +17,7 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
+from erlangen.audit.early_rows import each_itself, only_early
 from erlangen.audit.expect import AtMost, Expectation, about_given_alone, at_most, has_own_size, overall
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
@@ -26,6 +27,7 @@ from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside, feature_sizes
 from erlangen.audit.invariance import compare_without_padding
+from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
@@ -244,13 +246,14 @@ class Examiner:
             inside = Inside(runner, content, positions, _rows_inside(content, calls))
             scene = Scene(
                 label, calls, covered, [*contents, *fed_labels(feeding.reading.labels, calls)], expect, real,
-                exact=feeding.exact,
+                exact=feeding.exact, hidden=bool(seen.unexplained), own_path=inside.own_path,
                 own_padding=label.startswith("padded"),
                 labels=bool(feeding.reading.labels),
                 losses=lambda: losses_of(runner),
                 labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
                 seen=_union(flows, content, [*contents, *feeding.reading.labels], readers),
+                early=only_early(flows), kept_rows=kept_rows(runner.places(), self.fixed),
                 readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
@@ -476,7 +479,7 @@ class Examiner:
             inner, why = None, f"; looking inside failed: {type(error).__name__}"
         else:
             why = ""
-        if inner is not None and _each_itself(inner) and not _each_itself(flow):
+        if inner is not None and each_itself(inner) and not each_itself(flow):
             inner, why = None, "; the rows before it read themselves only: others are read behind them"
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
@@ -611,11 +614,6 @@ def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
     return read is not None and content.name not in read and moves and bool(read & others)
 
 
-def _each_itself(flow: Flow) -> bool:
-    """Whether no row reads more than one position."""
-    return all(int(bound.dense().sum(axis=1).max(initial=0)) <= 1 for bound in flow.relations)
-
-
 def _metric(
     one: tuple[str, Finding | None, str | None], flow: Flow
 ) -> tuple[str, Finding | None, str | None]:
@@ -644,7 +642,7 @@ def _union(
 ) -> list[Neighborhoods]:
     """For each item, what any output that is of this sequence reads."""
     result: list[Neighborhoods] = []
-    for flow in flows:
+    for flow in [] if only_early(flows) else flows:
         rivals = _rivals(flow, content, every, readers)
         if role_of(flow, content, rivals, flow.relations[0].queries) == "own":
             same = not result or result[0].queries == flow.relations[0].queries

@@ -156,6 +156,10 @@ class Scene:
     """Whether missing edges count: not in low precision, where a small dependence vanishes."""
     steps: Callable[[Content, Neighborhoods], tuple[str, Any] | None] | None = None
     """Looks inside the model for the steps in which a hidden stack reads: see `erlangen.audit.inside`."""
+    hidden: bool = False
+    """Whether there is attention that could not be explained."""
+    own_path: Callable[[Neighborhoods], str | None] | None = None
+    """Looks inside the model for a path on which rows depend on their own positions."""
     own_padding: bool = False
     """Whether the padding was added by the audit, and not given."""
     labels: bool = False
@@ -169,6 +173,11 @@ class Scene:
     these."""
     seen: list[Neighborhoods] = field(default_factory=list)
     """For each item, what any output of this sequence reads: an output of inner states may read less."""
+    kept_rows: frozenset[str] = frozenset()
+    """Outputs that have as many rows where the input is shorter: their rows are at no rate of positions."""
+    early: bool = False
+    """Whether the outputs with rows are taken before attention, beside a pooled one: nothing is missing in
+    them."""
     readers: dict[str, set[str]] = field(default_factory=dict)
     """Output -> the inputs that move it, where there are several inputs."""
     awake: Callable[[Content, str], Flow | None] | None = None

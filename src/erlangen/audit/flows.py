@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from erlangen.audit.bounds import settle, size
+from erlangen.audit.diagonal import judge_diagonal
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.other_rows import judge_foreign, judge_mapped, surely_real
@@ -71,6 +72,8 @@ def judge_flow(flow: Flow, content: Content, role: str, scene: Scene) -> FlowVer
             judge_mapped(verdict, scene)
         elif role == "foreign":
             judge_foreign(verdict, content, scene)
+        if role in ("own", "inner", "mapped"):
+            judge_diagonal(verdict, content, scene)
     return verdict
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.capture.tape import PRODUCTS
+from erlangen.audit.capture.tape import ADDING, PRODUCTS
 from erlangen.audit.findings import Finding
 from erlangen.audit.inputs import Content
 from erlangen.audit.witnesses.flow import ITEMS, Flow
@@ -210,6 +210,29 @@ class Inside:
             reached = max(reached, power)
         return "held", None
 
+    def own_path(self, read: Neighborhoods) -> str | None:
+        """How rows come to depend on their own positions, given by `read`: "residual" where they are added to
+        rows that do not, "product" where rows that read others are a product, as in attention."""
+        try:
+            flows = self.flows
+        except Exception:
+            return "product"  # a model that runs only unobserved: anything may be inside
+        if not flows.size or self._rows != read.queries:
+            return "product"
+        own = np.eye(read.queries, dtype=bool)[:, self._positions]
+        others = (flows & ~own).any(axis=(1, 2, 3))
+        itself = (flows & read.dense()[:, self._positions]).any(axis=(1, 2, 3))
+        events = self.trace.base[: len(flows)]
+        strict, alone = np.flatnonzero(others & ~itself), np.flatnonzero(itself & ~others)
+        for index in np.flatnonzero(others & itself):
+            if events[index].label in ADDING and any(
+                _sum_of(events[index], events[a], events[b])
+                for a in strict[strict < index]
+                for b in alone[alone < index]
+            ):
+                return "residual"
+        return "product" if any(events[index].label in PRODUCTS for index in np.flatnonzero(others)) else None
+
     def origin(self, finding: Finding) -> Finding:
         """The finding with the module and the line in which its dependence enters, where these can be
         seen."""
@@ -228,3 +251,12 @@ class Inside:
         return finding.at(
             origin=f"{event.module or 'the model'} ({event.kind})", source=event.source or finding.source
         )
+
+
+def _sum_of(event: Event, one: Event, other: Event) -> bool:
+    """Whether a tensor is the sum of two others: their rows are projected alike."""
+    if not event.rows.shape == one.rows.shape == other.rows.shape:
+        return False
+    return bool(
+        np.allclose(event.rows, one.rows + other.rows, rtol=1e-4, atol=1e-4 * np.abs(event.rows).max())
+    )

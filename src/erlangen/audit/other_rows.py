@@ -10,6 +10,7 @@ from erlangen.audit.bounds import closure_of, columns, edge, single, within_clos
 from erlangen.audit.expect import AtMost, bind_expected, expected_of, in_words, overall
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.last_rows import at_the_end
 from erlangen.audit.measure import Measured
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept
@@ -38,8 +39,12 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
     if rows - n in before and _offset(flow) == rows - n and not everything(relation):
         _judge_shifted(verdict, relation)
         return
+    fixed = flow.output in scene.kept_rows
+    if n > rows and (fixed or n - rows > SHIFTED) and at_the_end(flow, fixed) and not everything(relation):
+        _judge_shifted(verdict, relation, rows - n)
+        return
     # Where everything may be read it does not matter which row belongs to which position.
-    if not _follows_ratio(flow) and not everything(relation):
+    if (fixed or not _follows_ratio(flow)) and not everything(relation):
         verdict.opened(
             "extra and missing edges",
             f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
@@ -99,11 +104,11 @@ SHIFTED = 4
 """With so few rows more or less than positions, rows are positions that were moved, not of another rate."""
 
 
-def _judge_shifted(verdict: FlowVerdict, relation: Any) -> None:
+def _judge_shifted(verdict: FlowVerdict, relation: Any, by: int | None = None) -> None:
     """Rows of all positions but a few, or of a few tokens more: by how many places they moved is measured."""
     flow = verdict.flow
     rows, n = flow.relations[0].queries, flow.relations[0].keys
-    by = _offset(flow)
+    by = _offset(flow) if by is None else by
     if by is None:
         verdict.opened(
             "extra and missing edges",

@@ -152,6 +152,8 @@ class Place:
     the row of an item is its own entry (a, a)."""
     grid: bool = False
     """Whether the rows are the pixels of the last two axes, row after row."""
+    dims: int | None = None
+    """How many axes the tensor has."""
 
     def rows(self, output: Any) -> torch.Tensor:
         """The output as (batch, rows, features)."""
@@ -178,6 +180,8 @@ class Place:
 
     def fits(self, shape: tuple[int, ...], items: int) -> bool:
         """Whether an output of this shape, for so many items, can have its rows here."""
+        if self.dims not in (None, len(shape)):
+            return False  # a loss in training where there are rows in eval mode, both without a name
         if self.folded is not None:
             return shape[0] % items == 0
         if self.pairs:
@@ -292,5 +296,5 @@ def places(
         same = again is not None and again.shape == tensor.shape
         moved = tensor != again if same else None
         place = place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset()))
-        made.append(replace(place, discrete=name in integers))
+        made.append(replace(place, discrete=name in integers, dims=tensor.dim()))
     return sorted(made, key=lambda place: place.pooled)

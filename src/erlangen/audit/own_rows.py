@@ -21,7 +21,8 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     extra: Finding | None = None
     missing: Finding | None = None
     reason: str | None = None
-    exact, text, by_calls = scene.exact, "", False
+    # Rows that are taken before attention lack nothing: the pooled output beside them shows that it is used.
+    exact, text, by_calls = scene.exact and not (scene.early and verdict.role == "own"), "", False
     for b, seen in enumerate(flow.relations):
         bound = bounds(verdict, content, scene, b)
         if isinstance(bound, str):

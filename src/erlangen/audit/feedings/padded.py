@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from erlangen.audit.caches import holds_keys
 from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut, may_cut
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.reading import SOUND, Mask
@@ -136,6 +137,8 @@ def _accepted(given: Given, name: str, masked: set[str]) -> tuple[Content, Mask,
         return None
     if len(given.inputs.args) > list(parameters).index(name):
         return None
+    if any(holds_keys(key, value) for key, value in given.inputs.named(given.model).items()):
+        return None  # it would have to speak of the cached keys, too
     ones = torch.ones(content.batch, content.length, dtype=torch.long, device=content.tensor.device)
     inputs = replace(given.inputs, kwargs={**given.inputs.kwargs, name: ones})
     if not given.runs(inputs):
