@@ -45,7 +45,7 @@ def forward(run):
 MODES = [plain, inference, twice, transformed, forward]
 
 
-@pytest.mark.parametrize(("first", "then"), product(MODES, MODES))
+@pytest.mark.parametrize(("first", "then"), list(product(MODES, MODES)))
 @pytest.mark.parametrize("backend", ["edges", "tiles", "gather", "reference", "sdpa", "triples"])
 def test_modes_in_every_order(backend, first, then) -> None:
     if backend == "sdpa" and {first, then} & {twice, forward}:
