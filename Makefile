@@ -36,7 +36,8 @@ sanitize: $(STAMP)
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
 	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py tests/attention/test_native_scores.py tests/attention/test_triples.py \
 	tests/attention/test_kept_memory.py tests/attention/test_decoding.py tests/attention/test_attend.py \
-	tests/attention/test_kernels.py tests/fuzz/test_corpus.py
+	tests/attention/test_kernels.py tests/attention/test_large_scores.py tests/attention/test_higher_derivatives.py \
+	tests/attention/test_odd_tensors.py tests/fuzz/test_corpus.py
 
 # Changed inputs for everything that reads bytes from outside, and for the native kernels. What finds a fault is kept in
 # tests/fuzz/corpus, which `make test` tries again. FUZZ_SECONDS is the time in all.

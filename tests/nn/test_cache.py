@@ -108,3 +108,33 @@ def test_gradients_flow_through_a_cache():
     (stepwise,) = torch.autograd.grad(decode(layer, x, [1, 2, 1], None).square().sum(), x)
     (whole,) = torch.autograd.grad(layer(x).square().sum(), x)
     torch.testing.assert_close(stepwise, whole, atol=1e-10, rtol=0)
+
+
+@given(relations(N, 3), st.sampled_from([None, N]))
+@settings(max_examples=60)
+def test_any_expression_decodes_exactly_or_is_refused(relation, length):
+    torch.manual_seed(0)
+    layer = Attention(8, num_heads=2, relation=relation).double().eval()
+    x = torch.randn(1, N, 8, dtype=torch.float64)
+    try:
+        steps = decode(layer, x, [1] * N, length)
+    except SizeError:
+        return
+    torch.testing.assert_close(steps, layer(x))
+
+
+@pytest.mark.parametrize(
+    "relation",
+    [
+        er.Dilated(4),
+        er.Offset(5),
+        er.Offset(11),
+        er.Causal() | er.Global(keys=[10]),
+        er.Window(2).T @ er.Dilated(5),
+    ],
+    ids=repr,
+)
+def test_a_key_far_ahead_is_refused(relation):
+    layer = Attention(8, num_heads=2, relation=relation)
+    with pytest.raises(SizeError, match="decoded step by step"):
+        decode(layer, torch.randn(1, N, 8), [1] * N, None)

@@ -63,7 +63,7 @@ def support(relation: Any) -> tuple[Any, Any]:
 def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tensor) -> Bias:
     """The bias of a weighted relation for one call; formed anew at each call, so that gradients reach it."""
     if torch.compiler.is_compiling():
-        values = (_learned if _is_learned(weighted, queries, keys) else _constant)(weighted, queries, keys)
+        values = (_learned if _has_tensors(weighted) else _constant)(weighted, queries, keys)
         places = values.shape[1]
     elif weighted.structured:
         values, places = weighted.toeplitz(queries, keys), max(0, queries + keys - 1)
@@ -98,11 +98,12 @@ def _values_now(weighted: Any, queries: int, keys: int) -> Tensor:
 
 
 # Weighted relations index their tables by NumPy, which a compiler cannot follow. Numbers are constants of the
-# graph; a learned table is read outside of it.
+# graph; a tensor may change, learned or not, and is read outside of it.
 _constant: Any = torch.compiler.assume_constant_result(_values)
 _learned: Any = torch.compiler.disable(_values_now)
 
 
 @torch.compiler.assume_constant_result
-def _is_learned(weighted: Any, queries: int, keys: int) -> bool:
-    return _values(weighted, queries, keys).requires_grad
+def _has_tensors(weighted: Any) -> bool:
+    whole = getattr(weighted, "whole", weighted)  # rows of decoding have the weights of the whole
+    return any(isinstance(value, Tensor) for value in whole._arguments().values())

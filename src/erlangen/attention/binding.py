@@ -19,6 +19,20 @@ CACHE_SIZE = 64
 """How many bound relations are kept; the least recently used goes first."""
 
 
+def made_plain(make: Callable[[], Any]) -> Any:
+    """`make()` outside of transforms and inference mode: what is kept serves calls of every kind, and a
+    tensor made inside `torch.func.grad` or `torch.inference_mode` serves only there.
+
+    >>> with torch.inference_mode():
+    ...     made_plain(lambda: torch.zeros(2)).is_inference()
+    False
+    """
+    if torch.compiler.is_compiling():
+        return make()
+    with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
+        return make()
+
+
 class Bound:
     """A relation bound to one call: `distinct[index[b, h]]` are the neighborhoods of item b and head h.
 
@@ -51,7 +65,7 @@ class Bound:
         """`make()`, computed once for each key; safe to call from several threads."""
         with self._lock:
             if key not in self._derived:
-                self._derived[key] = make()
+                self._derived[key] = made_plain(make)
             return self._derived[key]
 
     @property

@@ -175,22 +175,26 @@ def _decode(index: Tensor) -> Packed:
     return Packed(distinct, which.copy())
 
 
-_known: dict[int, tuple[StorageWeakRef, tuple[int, int, int], Callable[[], Any]]] = {}
-"""Address of a storage -> (the storage, place and version of the index in it, what was packed from it). The
+_known: dict[int, tuple[StorageWeakRef, int, np.ndarray, Callable[[], Any]]] = {}
+"""Address of a storage -> (the storage, place of the index in it, its numbers, what was packed from it). The
 address is not used again while there is a weak reference, so that another tensor is never taken for this
-one."""
+one. The numbers are compared at every call: an index may be changed in ways that PyTorch does not count
+(`.data`, NumPy, inference mode, memory that compiled code uses again)."""
 
 
-def _mark(index: Tensor) -> tuple[int, int, int]:
-    return int(index.storage_offset()), index.numel(), -1 if index.is_inference() else index._version
+def _numbers(index: Tensor) -> np.ndarray:
+    return index.detach().cpu().contiguous().numpy()
 
 
 def _remember(index: Tensor, get: Callable[[], Any]) -> Tensor:
+    if type(index) is not Tensor:  # of a trace: it has no numbers
+        return index
     storage = index.untyped_storage()
+    numbers = _numbers(index).copy()
     with _lock:
-        for address in [address for address, (weak, _, _) in _known.items() if weak.expired()]:
+        for address in [address for address, (weak, *_) in _known.items() if weak.expired()]:
             del _known[address]
-        _known[storage._cdata] = StorageWeakRef(storage), _mark(index), get
+        _known[storage._cdata] = StorageWeakRef(storage), int(index.storage_offset()), numbers, get
     return index
 
 
@@ -204,9 +208,9 @@ def packed(index: Tensor, decode: Callable[[Tensor], Any] = _decode) -> Any:
     (True, True)
     """
     known = _known.get(index.untyped_storage()._cdata)
-    if known is not None and not known[0].expired() and known[1] == _mark(index):
-        found = known[2]()
-        if found is not None:
+    if known is not None and not known[0].expired() and known[1] == index.storage_offset():
+        found = known[3]()
+        if found is not None and np.array_equal(known[2], _numbers(index)):
             return found
     made = decode(index)
     _remember(index, lambda: made)

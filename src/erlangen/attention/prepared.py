@@ -81,6 +81,6 @@ def pack(
         raise BackendError(
             f"a packed relation is for the native backends 'tiles' and 'edges', not for {chosen!r}"
         )
-    packed = bound.packed.index
+    packed = bound.packed.index.clone()  # the caller may fill it with the next relation
     torch._dynamo.maybe_mark_dynamic(packed, 0)  # its length changes with the relation
     return PackedRelation(packed, queries, keys, chosen)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import packing
+from erlangen.attention.binding import made_plain
 from erlangen.attention.native import LITTLE, _accumulator, _like, _rows
 from erlangen.attention.operators import Kernel, Tensors, define
 from erlangen.errors import BackendError, ErlangenError
@@ -49,13 +50,13 @@ class PackedTriples:
     def index(self) -> Tensor:
         """The triples as a tensor of integers: a header, then (query, key, key) one after the other."""
         numbers = np.concatenate([[packing.TRIPLES, self.bound.n], self.bound.triples().ravel()])
-        return packing._remember(torch.from_numpy(numbers.astype(np.int64)), ref(self))
+        made = made_plain(lambda: torch.from_numpy(numbers.astype(np.int64)))
+        return packing._remember(made, ref(self))
 
     @cached_property
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """Query, first key and second key of each triple."""
-        row, first, second = torch.from_numpy(self.bound.triples()).unbind(1)
-        return row, first, second
+        return made_plain(lambda: tuple(torch.from_numpy(self.bound.triples()).unbind(1)))
 
 
 def _decode(index: Tensor) -> PackedTriples:
