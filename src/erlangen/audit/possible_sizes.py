@@ -30,7 +30,8 @@ _COUNTS = {
 _WIDTHS = {
     "hidden", "dim", "width", "embed", "embd", "emb", "embedding", "channel", "feature", "d", "c", "ff",
     "ffn", "inner", "mlp", "intermediate", "state", "in", "out", "input", "output", "unit", "model", "rotary",
-    "latent", "projection", "proj", "filter", "bottleneck", "lora", "dmodel", "nembd", "nf", "split", "shape",
+    "latent", "projection", "proj", "filter", "bottleneck", "lora", "dmodel",
+    "nembd", "nf", "nx", "split", "shape",
     "normalized",
 }  # fmt: skip
 """Words of names of features: such an integer is none of positions where a parameter has that dimension."""
