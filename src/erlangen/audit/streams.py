@@ -164,7 +164,16 @@ def _two_sequences(
     inside = Neighborhoods.from_edges(encoder.length, columns, own if target is encoder else empty)
     reach = Neighborhoods.from_edges(decoder.length, columns, own if target is decoder else empty)
     for call in calls:
+        if (
+            target is decoder
+            and residual
+            and call.queries != decoder.length
+            and call.query_inputs == {source}
+        ):
+            continue  # within the encoder, at whatever rate: it does not read the decoder
         if call.kind == "cross":
+            if target is decoder and residual and call.queries == decoder.length:
+                continue
             if (call.queries, call.keys) != (decoder.length, encoder.length):
                 return None
             further = relation(call).compose(inside)
