@@ -14,7 +14,7 @@ from torch import nn
 from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
 from erlangen.audit.examine import OUT_OF_TIME, Examination, Examiner, inherit
-from erlangen.audit.expect import Expectation, check_batch, check_expectation
+from erlangen.audit.expect import Expectation, about_the_whole, check_batch, check_expectation
 from erlangen.audit.feedings import FEEDINGS, SIDES, Feeding, Given
 from erlangen.audit.feedings.padded import unpadded
 from erlangen.audit.flow_verdict import FlowVerdict
@@ -415,7 +415,7 @@ def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
     if not isinstance(expect, Mapping):
         return
     for pattern in expect:
-        if pattern == "*" and not calls:
+        if pattern == "*" and about_the_whole(expect, calls):
             continue  # then it is about the whole model
         used = any(
             fnmatchcase(call.module, pattern)

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.expect import Expected, bind_expected, bound_of, expected_of, in_words, overall
+from erlangen.audit.expect import (
+    Expected,
+    about_the_whole,
+    bind_expected,
+    bound_of,
+    expected_of,
+    in_words,
+    overall,
+)
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
@@ -24,7 +32,7 @@ def bounds(
     verdict: FlowVerdict, content: Content, scene: Scene, item: int
 ) -> tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool] | str:
     """(what may be read, what must be read, the expectation, its text, whether from calls), or why not."""
-    if scene.covered:
+    if scene.covered and not about_the_whole(scene.expect, scene.base or scene.calls):
         found = _by_calls(verdict, content, scene, item, scene.calls)
         if found is None and scene.base is not scene.calls:
             found = _by_calls(verdict, content, scene, item, scene.base)
@@ -101,6 +109,16 @@ def by_whole(
     """What any number of layers may read that are each as expected: their number is unknown."""
     rows = verdict.flow.relations[item].queries
     relation = overall(scene.expect)
+    if (
+        relation is None
+        and scene.covered
+        and any(expected_of(scene.expect, call) is not None for call in scene.calls)
+    ):
+        return (
+            "each call was held against what is expected of it, but the calls do not compose to what these "
+            f"{rows} rows may read of {content.name} (sizes or axes change between them): add the pattern "
+            "'*' with a relation of the whole model, or expect one relation"
+        )
     if relation is None and scene.covered and scene.calls:
         return (
             "nothing is expected of the calls, and only a relation of the whole model could be held against "

@@ -57,6 +57,14 @@ def overall(expect: Expectation) -> Expected | None:
     return expect if isinstance(expect, Expected) else None
 
 
+def about_the_whole(expect: Expectation, calls: list[Measured]) -> bool:
+    """Whether the pattern `*` is left for the whole model, as every call has a pattern before it."""
+    if not isinstance(expect, Mapping) or "*" not in expect:
+        return False
+    firsts = (next(p for p in expect if fnmatchcase(call.module, p)) for call in calls)
+    return all(pattern != "*" for pattern in firsts)
+
+
 def has_own_size(expect: Expectation) -> bool:
     """Whether an expectation speaks of one size only, so of this content and no other.
 
