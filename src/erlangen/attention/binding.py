@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,13 @@ def made_plain(make: Callable[[], Any]) -> Any:
     """
     if torch.compiler.is_compiling():
         return make()
-    with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
+    # Only inside a transform are transforms switched off: a block mask is itself made by vmap.
+    apart = (
+        torch._C._DisableFuncTorch()
+        if torch._C._functorch.maybe_current_level() is not None
+        else nullcontext()
+    )
+    with torch.inference_mode(False), torch.no_grad(), apart:
         return make()
 
 

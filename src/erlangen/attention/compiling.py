@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from erlangen.relations import Batch, PerHead, Relation
+from erlangen.relations import Batch, PerHead, Relation, operators  # noqa: F401 (its classes are registered)
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -6,7 +6,8 @@ same in every process, so that an exported program or a compile cache carries it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 from typing import Any
 from weakref import ref
@@ -55,7 +56,8 @@ class Packed:
             with _lock:
                 found = self._made.get(name)
                 if found is None:
-                    found = self._made[name] = make()
+                    with untraced():
+                        found = self._made[name] = make()
         return found
 
     @property
@@ -88,6 +90,20 @@ class Packed:
     def copied_index(self) -> Tensor:
         """The index in memory of its own, for a compiler that may reuse the memory of what it has read."""
         return _remember(self.index.clone(), lambda: self)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """What is made here is a constant of a graph that `torch.jit.trace` records, not a part of it."""
+    if not torch.jit.is_tracing():
+        yield
+        return
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
 
 
 def _require_native() -> Any:

@@ -48,7 +48,8 @@ class Place:
     batch: int
     queries: int
     keys: int
-    query_offset: int = 0
+    query_offset: Any = 0
+    """An integer; in a graph that is being compiled it may be a tensor."""
     key_offset: int = 0
     device: Any = "cpu"
     vmap: bool = False
