@@ -31,11 +31,7 @@ def made_plain(make: Callable[[], Any]) -> Any:
     if torch.compiler.is_compiling():
         return make()
     # Only inside a transform are transforms switched off: a block mask is itself made by vmap.
-    apart = (
-        torch._C._DisableFuncTorch()
-        if torch._C._functorch.maybe_current_level() is not None
-        else nullcontext()
-    )
+    apart = torch._C._DisableFuncTorch() if torch._C._are_functorch_transforms_active() else nullcontext()
     with torch.inference_mode(False), torch.no_grad(), apart:
         return make()
 

@@ -36,7 +36,7 @@ def unwatched(*tensors: Tensor) -> bool:
     """
     return (
         not is_compiling()
-        and not torch.jit.is_tracing()
+        and not torch._C._is_tracing()
         and _dispatch_modes() == 0
         and _function_modes() == 0
         and _transform() is None

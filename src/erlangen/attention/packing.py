@@ -95,15 +95,15 @@ class Packed:
 @contextmanager
 def untraced() -> Iterator[None]:
     """What is made here is a constant of a graph that `torch.jit.trace` records, not a part of it."""
-    if not torch.jit.is_tracing():
+    if not torch._C._is_tracing():
         yield
         return
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
+    state, resume = torch._C._get_tracing_state(), torch._C._set_tracing_state  # pyright: ignore[reportAttributeAccessIssue]
+    resume(None)
     try:
         yield
     finally:
-        torch._C._set_tracing_state(state)
+        resume(state)
 
 
 def _require_native() -> Any:
