@@ -75,6 +75,31 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
         GPT.load(path)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"layers": 10**9},
+        {"width": 2**40},
+        {"context": 10**15},
+        {"vocab_size": 10**18},
+        {"vocab_size": -1},
+        {"layers": 1.5},
+        {"width": "8"},
+        {"heads": 0},
+    ],
+    ids=str,
+)
+def test_configurations_of_any_size_are_refused_before_memory_is_asked_for(tmp_path, changed):
+    path = tmp_path / "gpt.safetensors"
+    GPT(CONFIG).save(path)
+    tensors, metadata = read_tensors(path)
+    about = json.loads(metadata["erlangen"])
+    about["config"] |= changed
+    save_file(tensors, path, {"erlangen": json.dumps(about)})
+    with pytest.raises(DataError, match=r"GPT|has shape|does not fit"):
+        GPT.load(path)
+
+
 @pytest.fixture
 def gpt2():
     torch.manual_seed(0)

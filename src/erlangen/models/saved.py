@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import fields, is_dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from erlangen.errors import DataError, ErlangenError, ParameterError
 from erlangen.relations import Batch, PerHead, Relation
@@ -15,6 +19,10 @@ from erlangen.relations.parse import parse
 
 KEY = "erlangen"
 """The entry of the file's metadata that holds the model's name and configuration."""
+SPARE = 8
+"""How many times more parameters than tensors a model may register: tied and replaced ones count, too."""
+SPARE_NUMBERS = 1 << 26
+"""Numbers in buffers that a model may compute for itself beyond what the file holds."""
 
 
 class Saved(nn.Module):
@@ -60,6 +68,7 @@ class Saved(nn.Module):
         """The model in a file that `save` wrote, in its types of numbers, on the CPU and in training mode."""
         tensors, metadata = read_tensors(Path(path))
         config = _config(cls, Path(path), metadata.get(KEY))
+        _require_fit(cls, config, tensors, str(path))
         model = cls(config)
         fill(model, tensors, str(path))
         return model
@@ -156,6 +165,32 @@ def _config(model: type[Saved], path: Path, about: str | None) -> Any:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
 
 
+def _require_fit(kind: type[Saved], config: Any, tensors: dict[str, Any], where: str) -> None:
+    """Raise `DataError` unless the tensors fill the model that the configuration describes.
+
+    The model is first built without memory: a configuration from outside may describe one of any size.
+    """
+    most, thread, made = SPARE * (len(tensors) + SPARE), threading.get_ident(), count(1)
+    too_large = f"{where}: the configuration describes a larger {kind.__name__} than the file has tensors for"
+
+    def bounded(module: nn.Module, name: str, parameter: Any) -> None:
+        if threading.get_ident() == thread and next(made) > most:
+            raise DataError(too_large)
+
+    hook = register_module_parameter_registration_hook(bounded)
+    try:
+        with torch.device("meta"):
+            model = kind(config)
+    except (ErlangenError, RuntimeError, ValueError, TypeError, OverflowError, ArithmeticError) as error:
+        raise DataError(f"{where}: no {kind.__name__} can be made of its configuration ({error})") from None
+    finally:
+        hook.remove()
+    _compare(model, tensors, where)
+    held = sum(tensor.numel() for tensor in tensors.values())
+    if sum(buffer.numel() for buffer in model.buffers()) > SPARE * held + SPARE_NUMBERS:
+        raise DataError(too_large)
+
+
 def fill(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
     """Put tensors into a model under exactly its names and shapes, keeping their types.
 
@@ -164,16 +199,25 @@ def fill(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
     ...
     erlangen.errors.DataError: the file does not fit Linear: missing ['bias', 'weight'], unknown []
     """
+    _compare(model, tensors, where)
+    model.load_state_dict(tensors, assign=True)
+
+
+def _compare(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
     wanted = model.state_dict()
     missing, unknown = wanted.keys() - tensors.keys(), tensors.keys() - wanted.keys()
     if missing or unknown:
         raise DataError(
-            f"{where} does not fit {type(model).__name__}: missing {sorted(missing)}, "
-            f"unknown {sorted(unknown)}"
+            f"{where} does not fit {type(model).__name__}: missing {_first(missing)}, "
+            f"unknown {_first(unknown)}"
         )
     for name, tensor in wanted.items():
         if tensors[name].shape != tensor.shape:
             raise DataError(
                 f"{where}: {name} has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
-    model.load_state_dict(tensors, assign=True)
+
+
+def _first(names: set[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{sorted(names)[:most]}{more}"
