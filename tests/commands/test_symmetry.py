@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -83,3 +85,24 @@ def test_bad_usage(arguments, message):
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_closed_pipe_is_no_answer():
+    """Exit code 1 means that something is not verified, or violated: a reader that left is neither."""
+    code = (
+        "import sys; from erlangen.commands.errors import reports_errors\n"
+        "import typer\n"
+        "@reports_errors\n"
+        "def command() -> None:\n"
+        "    for _ in range(10**6): print('line', flush=True)\n"
+        "app = typer.Typer(); app.command()(command); app()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

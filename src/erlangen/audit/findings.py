@@ -67,6 +67,11 @@ class Finding:
         return replace(self, **changes)
 
     @property
+    def feeding(self) -> str:
+        """The feeding under which it was found."""
+        return self.where
+
+    @property
     def name(self) -> str:
         """The module, in words."""
         return self.module or "the model"

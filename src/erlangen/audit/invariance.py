@@ -100,17 +100,18 @@ def _hold_alike(
         scale = entries[item].amax(0).clamp(min=1e-6)
     worst = float((apart / scale).max())
     row = int(kept[int(apart.flatten(1).amax(-1).argmax())])
-    which = name or "the output"
-    text = f"{which if place.pooled else f'row {row} of {which}'} differs by {worst:.1g}"
-    text += " from the same without padding"
+    which = name if name and not name.isdigit() else f"output {name}" if name else "the output"
+    text = f"item {item}: {which if place.pooled else f'row {row} of {which}'} differs by {worst:.1g}"
+    text += " from the same content without padding"
+    if len(kept) and kept[0] != others[0]:
+        text += "; positions that are absolute count the padding: pass position_ids, or pad on the right"
     what = f"{name or 'output'}: the same with and without padding"
     if worst <= ALIKE * torch.finfo(rows.dtype).eps:
         examiner.ledger.held(feeding.label, what)
     elif feeding.tolerant:
-        examiner.notes.append(
-            f"{feeding.label}: {text}: its absolute positions count the padding (pad on the right, or "
-            "pass position_ids)"
-        )
+        examiner.notes.append(f"{feeding.label}: {text}")
     else:
-        finding = Finding("invariance", WHOLE, item=None, where=feeding.label, size=worst, detail=text)
+        finding = Finding(
+            "invariance", WHOLE, item=item, where=feeding.label, size=worst, detail=text, output=name or None
+        )
         examiner.ledger.broken(feeding.label, what, finding)

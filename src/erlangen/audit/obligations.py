@@ -105,6 +105,9 @@ class Ledger:
     def __iter__(self) -> Iterator[Obligation]:
         return iter(self.entries)
 
+    def __getitem__(self, index: int) -> Obligation:
+        return self.entries[index]
+
     def __len__(self) -> int:
         return len(self.entries)
 

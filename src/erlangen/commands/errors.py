@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -15,6 +17,8 @@ R = TypeVar("R")
 
 BAD_USAGE = 2
 """Exit code for bad usage and for input that erlangen refuses."""
+CLOSED_PIPE = 128 + 13
+"""What a shell says of a process that SIGPIPE ended."""
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
@@ -34,10 +38,12 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     def reporting(*arguments: P.args, **named: P.kwargs) -> R:
         try:
             return command(*arguments, **named)
+        except BrokenPipeError:
+            # `erlangen theorems | head`: nobody reads on. Shells end such a process by SIGPIPE, and no exit
+            # code of a command may be taken for its answer.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(CLOSED_PIPE) from None
         except (ErlangenError, OSError) as error:
-            # A closed pipe (`erlangen show ... | head`) is not the user's mistake.
-            if isinstance(error, BrokenPipeError):
-                raise
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(BAD_USAGE) from None
         except MemoryError:

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import FrameType
 
 _PASSED_OVER = {"torch", "erlangen"} | set(sys.stdlib_module_names)
+_OURS = str(Path(__file__).resolve().parents[2])
+"""Code of this package also runs with the globals of others: it stands in for functions that are watched."""
 
 
 def source_line() -> str | None:
@@ -19,7 +21,8 @@ def source_line() -> str | None:
     while frame is not None:
         module = frame.f_globals.get("__name__")
         file = frame.f_code.co_filename
-        if isinstance(module, str) and module.partition(".")[0] not in _PASSED_OVER and file[:1] != "<":
+        named = isinstance(module, str) and module.partition(".")[0] not in _PASSED_OVER
+        if named and file[:1] != "<" and not file.startswith(_OURS):
             return f"{_short(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return None
