@@ -90,7 +90,8 @@ def attend(
         # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep
         # symbols. The size of the batch stays a symbol unless items differ in what they read.
         queries, keys = index(queries), index(keys)
-    if torch._C._is_tracing() and not isinstance(reads, PackedRelation) and _data_dependent(reads):
+    tracing = not torch.compiler.is_compiling() and torch._C._is_tracing()
+    if tracing and not isinstance(reads, PackedRelation) and _data_dependent(reads):
         raise ParameterError(
             f"{relation} depends on the data, and torch.jit.trace would keep what it reads in this call for "
             "all others; use torch.compile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,13 @@ def made_plain(make: Callable[[], Any]) -> Any:
     """
     if torch.compiler.is_compiling():
         return make()
-    # Only inside a transform are transforms switched off: a block mask is itself made by vmap.
-    apart = torch._C._DisableFuncTorch() if torch._C._are_functorch_transforms_active() else nullcontext()
-    with torch.inference_mode(False), torch.no_grad(), apart:
+    with ExitStack() as apart:
+        apart.enter_context(torch.inference_mode(False))
+        apart.enter_context(torch.no_grad())
+        # Only inside a transform are transforms switched off: a block mask is itself made by vmap. The guard
+        # acts from the moment it is made, so it is made last and only where it is entered.
+        if torch._C._are_functorch_transforms_active():
+            apart.enter_context(torch._C._DisableFuncTorch())
         return make()
 
 

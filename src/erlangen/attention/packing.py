@@ -95,7 +95,7 @@ class Packed:
 @contextmanager
 def untraced() -> Iterator[None]:
     """What is made here is a constant of a graph that `torch.jit.trace` records, not a part of it."""
-    if not torch._C._is_tracing():
+    if torch.compiler.is_compiling() or not torch._C._is_tracing():
         yield
         return
     state, resume = torch._C._get_tracing_state(), torch._C._set_tracing_state  # pyright: ignore[reportAttributeAccessIssue]

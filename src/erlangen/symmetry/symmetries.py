@@ -171,9 +171,7 @@ def _sizes(relation: Any, members: Sequence[Member], n: int | None, keys: int | 
             own = own or member.own_sizes
     if n is None:
         if own is None:
-            raise SizeError(
-                f"{relation} has no size of its own: say on how many positions (n=, or --n)"
-            )
+            raise SizeError(f"{relation} has no size of its own: say on how many positions (n=, or --n)")
         n, keys = own[0], own[1] if keys is None else keys
     queries = sizes.size(n, "n")
     bound_keys = queries if keys is None else sizes.size(keys, "keys")
