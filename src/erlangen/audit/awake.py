@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 
 from erlangen.audit.inputs import Content
 from erlangen.audit.state import Snapshot
+from erlangen.audit.witnesses.double import copied, recast
 from erlangen.audit.witnesses.flow import Flow, measure
 from erlangen.audit.witnesses.runs import Runner
 
@@ -54,20 +54,20 @@ def _awake(
     # In bfloat16 small dependences vanish; double precision is left as it is by autocast.
     for dtype in (torch.float64,) if runner.mode.autocast else (torch.float64, None):
         try:
-            model = copy.deepcopy(runner.model)
-            model = model if dtype is None else model.to(dtype)
+            model = copied(runner.model, dtype)
         except Exception:
             return None  # a model that cannot be copied
         _fill(model, shrunk, matrices)
 
         def small(tensor: torch.Tensor, dtype: torch.dtype | None = dtype) -> torch.Tensor:
-            if not tensor.is_floating_point() or id(tensor) in masks:
+            if not (tensor.is_floating_point() or tensor.is_complex()) or id(tensor) in masks:
                 return tensor
-            return (tensor * shrunk).to(dtype or tensor.dtype)
+            return recast(tensor * shrunk, dtype) if dtype is not None else tensor * shrunk
 
         inputs = runner.inputs.map(small)
         waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
         waked.random, waked.end = runner.random, runner.end
+        waked.fixed, waked.like = runner.fixed, {place.name: place for place in runner.places()}
         same = waked.reading.content(content.name)
         try:
             flows = measure(waked, same, positions) if same is not None else []

@@ -231,7 +231,7 @@ def place_of(
     batch_axis = _batch_axis(shape, first, moved)
     if batch_axis is None:
         if batch > 1 and shape[0] % batch == 0 and shape[0] > batch:
-            return Place(name, None, 0, batch, "items first")
+            return Place(name, None, 0, batch, _fold(moved, batch))
         return Place(name, 0 if tensor.dim() >= 2 and not _kept(fixed, tensor) else None, None)
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
     rooms = [axis for axis in others if tensor.dim() >= 3 and _filled(moved, axis, first.length)]
@@ -262,6 +262,16 @@ def _batch_axis(shape: tuple[int, ...], first: Content, moved: torch.Tensor | No
             return None
         return (alone or fitting)[0]
     return fitting[0] if fitting else None
+
+
+def _fold(moved: torch.Tensor | None, batch: int) -> str:
+    """What comes first where one axis holds items times rows: what moves with the first item lies together,
+    or is one entry of every `batch`."""
+    if moved is None:
+        return "items first"
+    rows = moved.reshape(len(moved), -1).any(1)
+    first, last = rows.reshape(batch, -1), rows.reshape(-1, batch)
+    return "items last" if bool(first[1:].any()) and not bool(last[:, 1:].any()) else "items first"
 
 
 def _kept(fixed: frozenset[int], tensor: torch.Tensor) -> bool:

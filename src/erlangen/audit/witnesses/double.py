@@ -1,14 +1,48 @@
-"""Operators that PyTorch has in single precision only, computed in any: a copy in double must run."""
+"""A copy of a model in another precision, and operators that PyTorch has in single precision only, computed
+in any: a copy in double must run."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
-_LOWER = (torch.float32, torch.float16, torch.bfloat16)
-_CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
+_HIGH = {
+    torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128, torch.complex32: torch.complex128,
+}  # fmt: skip
+_CASTS = {
+    torch.Tensor.float: torch.float64, torch.Tensor.half: torch.float64,
+    torch.Tensor.bfloat16: torch.float64, torch.Tensor.chalf: torch.complex128,
+    torch.Tensor.cfloat: torch.complex128,  # pyright: ignore[reportAttributeAccessIssue]
+}  # fmt: skip
+
+
+def recast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of numbers in a precision: complex ones stay complex, integers what they are.
+
+    >>> recast(torch.zeros(1, dtype=torch.complex64), torch.float64).dtype
+    torch.complex128
+    """
+    if tensor.is_complex():
+        return tensor.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def copied(model: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """A copy of a model with its parameters and buffers in a precision: `Module.to` would make complex ones
+    real.
+
+    >>> layer = nn.Module()
+    >>> layer.phase = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+    >>> copied(layer, torch.float64).phase.dtype
+    torch.complex128
+    """
+    other = copy.deepcopy(model)
+    return other if dtype is None else other._apply(lambda tensor: recast(tensor, dtype))
 
 
 class AnyPrecision(TorchFunctionMode):
@@ -39,15 +73,15 @@ class AnyPrecision(TorchFunctionMode):
                 return result
         if not self.casts:
             if func in _CASTS:
-                return args[0].to(torch.float64)
+                return args[0].to(_CASTS[func])
             args = tuple(_raised(one) for one in args)
             kwargs = {name: _raised(one) for name, one in kwargs.items()}
         return func(*args, **kwargs)
 
 
 def _raised(value: Any) -> Any:
-    """A floating type of lower precision as double precision; everything else as it is."""
-    return torch.float64 if isinstance(value, torch.dtype) and value in _LOWER else value
+    """A floating or complex type of lower precision as double precision; everything else as it is."""
+    return _HIGH.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def _grouped(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor | None:

@@ -9,7 +9,6 @@ a few times what such units of all weights and inputs do to the output.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import Place, floating
 from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
-from erlangen.audit.witnesses.double import AnyPrecision
+from erlangen.audit.witnesses.double import AnyPrecision, copied
 from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
@@ -314,7 +313,8 @@ def _moved_views(
 ) -> list[tuple[int, int, float] | None]:
     """The first other item that moves: one axis of items times rows may hold either first, and only what
     moves in both views is a leak."""
-    views = [place] if place.folded is None else [place, replace(place, folded="items last")]
+    folds = [None] if place.folded is None else ["items first", "items last"]
+    views = [replace(place, folded=one) for one in folds]
     return [_moved_item(view.rows(output), view.rows(base), item) for view in views]
 
 
@@ -365,7 +365,8 @@ def _rounding(
     grown = _grown(runner, found, base, moved, sizes)
     for k, rows in enumerate(base):
         limit = SMALL_IN_DOUBLE if rows.dtype == torch.float64 else ULPS * torch.finfo(rows.dtype).eps
-        if runner.mode.autocast:  # rounded inside to bfloat16; autocast leaves the copy in double as it is
+        # Rounded inside to bfloat16; autocast leaves a model in double as it is.
+        if runner.mode.autocast and (rows.dtype != torch.float64 or found[k].discrete):
             limit = LOW_ULPS * torch.finfo(torch.bfloat16).eps
         suspects.append(moved[k] & ((parts[k] <= limit) | (sizes[k] <= grown[k])))
     result, untold = [np.zeros_like(one) for one in suspects], set[int]()
@@ -425,11 +426,11 @@ def _grown(
         rows.dtype == torch.float32 and bool((moved[k] & (sizes[k] > low) & (sizes[k] <= high)).any())
         for k, (rows, (low, high)) in enumerate(zip(base, limits, strict=True))
     ]
-    copied = nudged(runner.model, runner.inputs) if any(between) and runner.inputs.vary is None else None
-    if copied is None:
+    nudge = nudged(runner.model, runner.inputs) if any(between) and runner.inputs.vary is None else None
+    if nudge is None:
         return [0.0] * len(base)
     try:
-        output = runner.on(copied[1], model=copied[0])
+        output = runner.on(nudge[1], model=nudge[0])
         apart = [
             float(differs(_rows_like(p, output, b), b)[1].max()) for p, b in zip(found, base, strict=True)
         ]
@@ -494,7 +495,7 @@ def changes_in(
     """The changes of some outputs caused by position j, or by several, in another precision, against the run
     without a change or other rows; None when the model has no such copy."""
     try:
-        model = copy.deepcopy(runner.model).to(dtype)
+        model = copied(runner.model, dtype)
     except Exception:
         return None  # modules that cannot be copied
     base: list[torch.Tensor] = []
@@ -508,9 +509,11 @@ def changes_in(
             if casts:
                 return None  # kernels without this type
 
-    def change(j: int | Sequence[int] | None, than: list[torch.Tensor] = base) -> list[np.ndarray]:
-        positions = [] if j is None else j
-        output = runner.changed(content, positions, model=model, recast=dtype, within=AnyPrecision(casts))
+    def change(
+        j: int | Sequence[int] | None, than: list[torch.Tensor] = base, item: int | None = None
+    ) -> list[np.ndarray]:
+        at = [] if j is None else j
+        output = runner.changed(content, at, item, model=model, recast=dtype, within=AnyPrecision(casts))
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]
 
     return change

@@ -17,6 +17,7 @@ from erlangen.audit.inputs import Content, Inputs, changed_together
 from erlangen.audit.outputs import Place, floating, output_tensors, places, unread
 from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
+from erlangen.audit.witnesses.double import recast as to_precision
 
 Zeros = dict[str, torch.Tensor]
 """Name of a parameter -> which of its entries, all of them zero, have other values."""
@@ -47,7 +48,7 @@ class Mode:
         random = RandomState.now() if self.earlier else None
         double = any(p.dtype == torch.float64 for p in model.parameters())
         for one in self.earlier:
-            one.map(lambda t: _recast(t, torch.float64) if double else t.clone()).run(model)
+            one.map(lambda t: to_precision(t, torch.float64) if double else t.clone()).run(model)
         if random is not None:
             random.set()
         yield
@@ -316,7 +317,7 @@ class Runner:
         if own:
             self.snapshot.restore_state()
         if recast is not None:
-            inputs = inputs.map(lambda t: _recast(t, recast))
+            inputs = inputs.map(lambda t: to_precision(t, recast))
         self.random.set()
         begun, copied = now(), inputs.copied()  # outside: a copy is no step of the model
         with ExitStack() as stack:
@@ -330,12 +331,6 @@ class Runner:
         self.runs += 1
         self._spent += now() - begun
         return output
-
-
-def _recast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if tensor.is_complex():
-        return tensor.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 @contextmanager
