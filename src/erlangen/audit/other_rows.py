@@ -34,9 +34,12 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
         )
         return
-    # Rows of another input may come first, such as a condition: then all rows are moved by as many.
-    before = {one.length for one in scene.contents if one.axis is not None and one.name != flow.content}
-    if rows - n in before and _offset(flow) == rows - n and not everything(relation):
+    # Rows of other inputs may stand before or behind, such as a condition or features of an image: then all
+    # rows are moved by as many, whatever the ratio of rows to positions happens to be.
+    beside = _sums(
+        [one.length for one in scene.contents if one.axis is not None and one.name != flow.content]
+    )
+    if rows - n in beside - {0} and _offset(flow) in beside and not everything(relation):
         _judge_shifted(verdict, relation)
         return
     fixed = flow.output in scene.kept_rows
@@ -72,6 +75,14 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _sums(lengths: list[int]) -> set[int]:
+    """How many rows some of several inputs have together, none of them included."""
+    found = {0}
+    for length in lengths:
+        found |= {length + other for other in found}
+    return found
 
 
 def _calls_before(flow: Flow, scene: Scene) -> list[Measured]:
