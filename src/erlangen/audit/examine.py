@@ -27,12 +27,14 @@ from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside, feature_sizes
 from erlangen.audit.invariance import compare_without_padding
+from erlangen.audit.joined import others_spread
 from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import everything
 from erlangen.audit.outputs import Place, output_tensors
+from erlangen.audit.padded_items import padding_by_itself
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
@@ -229,6 +231,7 @@ class Examiner:
             self.tell(f"flow from {content.name}: {count} positions{where}")
             try:
                 flows = measure(runner, content, positions)
+                flows = padding_by_itself(runner, content, flows, real.get(content.name))
             except DataError as error:
                 self.ledger.open(label, f"{content.name} -> outputs", str(error))
                 continue
@@ -257,6 +260,7 @@ class Examiner:
                 readers=readers,
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
+                others_spread=lambda one, name: others_spread(runner, one, name),
             )  # fmt: skip
             integers = {place.name: place for place in runner.places() if place.discrete}
             for flow in flows:

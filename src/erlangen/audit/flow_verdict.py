@@ -180,6 +180,8 @@ class Scene:
     them."""
     readers: dict[str, set[str]] = field(default_factory=dict)
     """Output -> the inputs that move it, where there are several inputs."""
+    others_spread: Callable[[Content, str], bool] | None = None
+    """Whether rows of an output read other positions of another input than their own."""
     awake: Callable[[Content, str], Flow | None] | None = None
     """The flow where nothing hides it: in double precision with small activations (a saturated softmax hides
     edges) and with parameters that are all zero filled (a gate that starts at zero hides what it gates)."""

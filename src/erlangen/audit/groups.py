@@ -8,7 +8,7 @@ model before an output that has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -28,9 +28,12 @@ GROUPS = 6
 FEWEST = 1
 """So many of them whatever the budget."""
 
-Moves = Callable[[Sequence[int]], np.ndarray]
-"""How much each row of each item moves when these positions change, relative to the largest entry: (batch,
-rows)."""
+
+class Moves(Protocol):
+    """How much each row of each item moves when these positions change in all items, or in one, relative to
+    the largest entry: (batch, rows)."""
+
+    def __call__(self, positions: Sequence[int], item: int | None = None) -> np.ndarray: ...
 
 
 class _Clock(Protocol):
@@ -44,19 +47,19 @@ def moves_of_output(runner: Runner, content: Content, output: str) -> tuple[Move
     base = place.rows(runner.base())
     usual = usual_sizes(base)
 
-    def moves(positions: Sequence[int]) -> np.ndarray:
-        return part_of(usual, place.rows(runner.changed(content, positions)), base)
+    def moves(positions: Sequence[int], item: int | None = None) -> np.ndarray:
+        return part_of(usual, place.rows(runner.changed(content, positions, item)), base)
 
     if not runner.mode.autocast:
         return moves, base.dtype.itemsize == 8
     again = changes_in(runner, content, [place], torch.float64)
 
-    def in_both(positions: Sequence[int]) -> np.ndarray:
+    def in_both(positions: Sequence[int], item: int | None = None) -> np.ndarray:
         """What moves in bfloat16 by rounding does not in double precision, which autocast leaves as it is."""
-        low = moves(positions)
+        low = moves(positions, item)
         if again is None:
             return np.where(low > LOW_ULPS * torch.finfo(torch.bfloat16).eps, low, 0.0)
-        return np.where(again(positions)[0] > no_rounding(False) * float(usual.max()), low, 0.0)
+        return np.where(again(positions, item=item)[0] > no_rounding(False) * float(usual.max()), low, 0.0)
 
     return in_both, False
 
@@ -86,6 +89,10 @@ def forbidden_by_groups(
             found.append(kept(Neighborhoods.from_dense(~reads[:, None]), verdict.real, b).dense()[:, 0])
         return found
 
+    def padded(item: int, start: int, stop: int) -> bool:
+        keys = verdict.real_keys
+        return keys is not None and items > 1 and not keys[min(item, len(keys) - 1)][start:stop].all()
+
     def broken(start: int, stop: int) -> tuple[int, int, float] | None:
         """(item, row, size) of a row that may read none of [start, stop) and moves with them."""
         rows = silent(start, stop)
@@ -94,6 +101,10 @@ def forbidden_by_groups(
         size = moves(range(start, stop))
         for b, one in enumerate(rows):
             moved = (one & (size[min(b, len(size) - 1)] > threshold)).nonzero()[0]
+            # What is padding in this item may be real in another one, which it may read by batch statistics.
+            if len(moved) and padded(b, start, stop):
+                size = moves(range(start, stop), b)
+                moved = (one & (size[min(b, len(size) - 1)] > threshold)).nonzero()[0]
             if len(moved):
                 return b, int(moved[0]), float(size[min(b, len(size) - 1), moved[0]])
         return None

@@ -82,14 +82,14 @@ class Inside:
             None if len(self._positions) == n else tuple(self._positions),
         )
 
-    def moves(self) -> Callable[[Sequence[int]], np.ndarray]:
+    def moves(self) -> Callable[..., np.ndarray]:
         """How much the rows of the last tensor with rows move with some positions; see
         `erlangen.audit.groups`."""
         last = self._last()
         assert last is not None
 
-        def moves(positions: Sequence[int]) -> np.ndarray:
-            moved = self.trace.moved(positions)
+        def moves(positions: Sequence[int], item: int | None = None) -> np.ndarray:
+            moved = self.trace.moved(positions, item)
             if last >= len(moved):
                 raise DataError("the model takes other steps on other content, so rows cannot be compared")
             return moved[last]

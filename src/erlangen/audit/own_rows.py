@@ -9,6 +9,7 @@ from erlangen.audit.expect import AtMost, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.joined import joins_later
 from erlangen.audit.verdict import kept
 from erlangen.relations import Identity, Neighborhoods
 
@@ -23,6 +24,7 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     reason: str | None = None
     # Rows that are taken before attention lack nothing: the pooled output beside them shows that it is used.
     exact, text, by_calls = scene.exact and not (scene.early and verdict.role == "own"), "", False
+    later = joins_later(verdict, content, scene)
     for b, seen in enumerate(flow.relations):
         bound = bounds(verdict, content, scene, b)
         if isinstance(bound, str):
@@ -33,7 +35,7 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         over = kept(seen - upper, verdict.real, b)
         if over.num_edges and extra is None:
             extra = edge(verdict, b, over, text, True)
-        if lower is None or not exact or missing is not None:
+        if lower is None or not exact or missing is not None or later:
             continue
         if b < len(scene.seen) and (scene.seen[b].queries, scene.seen[b].keys) == (seen.queries, seen.keys):
             seen = scene.seen[b]
@@ -50,6 +52,10 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     else:
         settle(verdict, "extra edges", step)
     if not exact:
+        return
+    if later:
+        verdict.notes.append(f"attention reads nothing of {content.name}, which joins the rows behind it")
+        verdict.missing = None
         return
     # Missing edges of calls that were seen are found call by call; the flow shows whether they arrive at all.
     what = "attention reaches it" if by_calls else "missing edges"
