@@ -189,3 +189,28 @@ def test_padding_of_one_item_is_changed_in_that_item_alone():
     keep[1, -3:] = 0
     found = twins(rule, (tokens(2, N), keep), er.Full(), norm=lambda: nn.BatchNorm1d(D))
     assert any(one.kind == "padding" and one.item == 1 for one in found.findings)
+
+
+# ------------------------------------------------------------------------------- states
+
+
+def test_states_of_layers_have_their_batch_second():
+    def rule(self, x, state):
+        h = self.gru(x, state)[0]
+        return h + 0.1 * h.roll(1, 0) if self.fault else h
+
+    for layers, batch in ((2, 2), (3, 2), (2, 3)):
+        inputs = seeded(batch, N, D), seeded(layers, batch, D, seed=2)
+        found = twins(rule, inputs, gru=lambda k=layers: nn.GRU(D, D, k, batch_first=True))
+        assert any(one.kind == "batch" for one in found.findings)
+
+
+def test_a_state_that_another_sequence_is_given_is_found():
+    def rule(self, x, h, c):
+        if self.fault:
+            h = h.roll(1, 1)
+        return self.lstm(x, (h, c))[0]
+
+    inputs = seeded(2, N, D), seeded(2, 2, D, seed=2), seeded(2, 2, D, seed=3)
+    found = twins(rule, inputs, lstm=lambda: nn.LSTM(D, D, 2, batch_first=True))
+    assert any(one.kind == "batch" and one.content == "argument 1" for one in found.findings)

@@ -21,6 +21,7 @@ from erlangen.audit.pad_tokens import pad_tokens
 from erlangen.audit.pixels import as_pixels
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
+from erlangen.audit.states import states
 
 Run = Callable[..., Any]
 """run(inputs, within=None): the output on these inputs, from the same random state and with the model's state
@@ -36,7 +37,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     """
     found = along_third_axis(inputs, as_pixels(model, inputs, found, run), run)
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
-    found = one_sequence(inputs, found, run)
+    found = states(inputs, one_sequence(inputs, found, run), run)
     found = measured_lengths(inputs, inputs.leaves(model), found, run)
     found = indices(model, inputs, aligned(model, inputs, found, run), run)
     found = hiding(

@@ -1,0 +1,106 @@
+"""States of recurrent layers, (layers, batch, features): their batch is the second axis, and layers are no
+positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from erlangen.audit.inputs import Content, Inputs, with_content
+from erlangen.audit.outputs import floating
+from erlangen.audit.reading import Reading
+
+Run = Callable[..., Any]
+SHORTEST = 3
+"""So few entries are not taken for positions."""
+
+
+def states(inputs: Inputs, found: Reading, run: Run) -> Reading:
+    """Read inputs beside the first as (layers, batch, ...) where their second axis has the size of the batch.
+
+    Where both axes have it, the batch is the one whose first entry moves the first item alone. The first axis
+    holds positions only where it may be shorter.
+    """
+    if inputs.vary is not None or not found.contents or found.contents[0].batch_axis is None:
+        return found
+    first = found.contents[0]
+    if not any(_may_be(one, first) for one in found.contents[1:]):
+        return found
+    base = dict(floating(run(inputs)))
+    items = _items(first, base, inputs, run)
+
+    def told(one: Content) -> Content:
+        if not _may_be(one, first):
+            return one
+        equal = one.tensor.shape[0] == first.batch
+        confined = [_confined(one, axis, items, base, inputs, run) for axis in ((0, 1) if equal else (1,))]
+        if confined[-1] is False or (equal and confined != [False, True]):
+            return one
+        positions = one.tensor.shape[0] >= SHORTEST and _runs_shorter(one, inputs, run)
+        return replace(one, axis=0 if positions else None, batch_axis=1)
+
+    return replace(found, contents=[first, *map(told, found.contents[1:])])
+
+
+def _may_be(one: Content, first: Content) -> bool:
+    tensor = one.tensor
+    if one.pool is not None or one.patch is not None or one.block > 1 or tensor.dim() < 3:
+        return False
+    own = first.axis == 0 and tensor.shape[0] == first.length  # positions of both, given steps first
+    return tensor.shape[1] == first.batch and not own and tensor.shape[:2] != (1, 1)
+
+
+def _items(first: Content, base: dict[str, torch.Tensor], inputs: Inputs, run: Run) -> list[tuple[str, int]]:
+    """The outputs with an axis along which only the first entry moves with the first item: (name, axis)."""
+    if first.batch < 2:
+        return []
+    every = range(first.length)
+    moved = _moved(with_content(inputs, first, first.changed(every, 0)), base, run)
+    return [
+        (name, axis)
+        for name, part in moved.items()
+        for axis in range(min(2, part.dim()))
+        if part.shape[axis] == first.batch and bool(part.any()) and _first_only(part, axis)
+    ]
+
+
+def _confined(
+    one: Content,
+    axis: int,
+    items: list[tuple[str, int]],
+    base: dict[str, torch.Tensor],
+    inputs: Inputs,
+    run: Run,
+) -> bool | None:
+    """Whether the first entry along an axis moves the first item alone; None where that is not seen."""
+    changed = replace(one, axis=None, batch_axis=axis).changed(0, 0)
+    try:
+        moved = _moved(with_content(inputs, one, changed), base, run)
+    except Exception:
+        return None
+    seen = [_first_only(moved[name], along) for name, along in items if name in moved and moved[name].any()]
+    return all(seen) if seen else None
+
+
+def _moved(inputs: Inputs, base: dict[str, torch.Tensor], run: Run) -> dict[str, torch.Tensor]:
+    after = dict(floating(run(inputs)))
+    return {
+        name: (tensor != after[name]) & ~(tensor.isnan() & after[name].isnan())
+        for name, tensor in base.items()
+        if name in after and after[name].shape == tensor.shape
+    }
+
+
+def _first_only(moved: torch.Tensor, axis: int) -> bool:
+    return not bool(moved.narrow(axis, 1, moved.shape[axis] - 1).any())
+
+
+def _runs_shorter(one: Content, inputs: Inputs, run: Run) -> bool:
+    try:
+        run(with_content(inputs, one, one.tensor[:-1]))
+    except Exception:
+        return False
+    return True
