@@ -6,6 +6,7 @@ that is padding in one item only.
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -214,3 +215,32 @@ def test_a_state_that_another_sequence_is_given_is_found():
     inputs = seeded(2, N, D), seeded(2, 2, D, seed=2), seeded(2, 2, D, seed=3)
     found = twins(rule, inputs, lstm=lambda: nn.LSTM(D, D, 2, batch_first=True))
     assert any(one.kind == "batch" and one.content == "argument 1" for one in found.findings)
+
+
+# ------------------------------------------------------------------------------ few values
+
+ROUNDED = {
+    "codes": lambda self, h: self.codes((h @ self.codes.weight.T).argmax(-1)),
+    "rounded": lambda self, h: torch.round(torch.tanh(h) * 2) / 2,
+    "spikes": lambda self, h: (h > 0).float(),
+    "decisions": lambda self, h: F.one_hot(h.argmax(-1), D).float(),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_numbers_lack_nothing_that_they_are_made_of(name):
+    def rule(self, x):
+        h = self.layer(x if x.is_floating_point() else self.embed(x))
+        return ROUNDED[name](self, h + ahead(h) if self.fault else h)
+
+    for inputs in (seeded(2, N, D), tokens(2, N)):
+        twins(rule, inputs, codes=lambda: nn.Embedding(8, D))
+
+
+def test_rounding_before_attention_excuses_nothing():
+    def rule(self, x):
+        h = torch.round(x)
+        return torch.round(h + 0 * self.layer(h))  # attention is thrown away
+
+    torch.manual_seed(0)
+    assert audit(Made(True, rule).eval(), seeded(2, N, D), CAUSAL).verdict == "undecided"

@@ -36,6 +36,7 @@ from erlangen.audit.other_rows import everything
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.padded_items import padding_by_itself
 from erlangen.audit.state import Snapshot
+from erlangen.audit.stepwise import settle_rounded
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
 from erlangen.audit.witnesses.runs import BATCH_NORM, Budget, Runner, now
@@ -286,6 +287,7 @@ class Examiner:
         if role == "mapped" and not labels and _of_another(flow, content, scene):
             role = "foreign"
         verdict = judge_flow(flow, content, "labels" if labels else role, scene)
+        settle_rounded(verdict, content, scene, inside, runner)
         result.flows.append(verdict)
         if scene.own_padding:
             self.notes += verdict.notes

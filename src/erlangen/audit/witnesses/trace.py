@@ -25,6 +25,8 @@ from erlangen.audit.witnesses.runs import Runner
 
 EVENTS = 4096
 """At most so many tensors of one run are followed."""
+_ROUNDING = {"round", "floor", "ceil", "trunc", "fix", "sign", "heaviside", "fake_quantize_per_tensor_affine"}
+"""Operations whose floating results take few values."""
 _NOISE = 1e-9
 """Changes of a projected row below this part of its tensor's size are rounding."""
 
@@ -95,7 +97,8 @@ class Tracer(TorchFunctionMode):
                 ):
                     if isinstance(tensor, torch.Tensor):
                         self._note(name_of(func), tensor)
-                        if not tensor.is_floating_point() and len(self.rounded) < EVENTS:
+                        rounds = not tensor.is_floating_point() or name_of(func) in _ROUNDING
+                        if rounds and len(self.rounded) < EVENTS:
                             self._note_rounded(name_of(func), tensor, args)
         return out
 
