@@ -57,13 +57,13 @@ class Made(nn.Module):
         return self.rule(self, *args)
 
 
-def twins(rule, inputs, expect: er.Relation = CAUSAL, **parts):
+def twins(rule, inputs, expect: er.Relation = CAUSAL, feedings=None, **parts):
     """The faulty model is found, and its twin holds."""
     reports = []
     for fault in (True, False):
         torch.manual_seed(0)
         made = {name: part() for name, part in parts.items()}
-        reports.append(audit(Made(fault, rule, **made).eval(), inputs, expect))
+        reports.append(audit(Made(fault, rule, **made).eval(), inputs, expect, feedings=feedings))
     faulty, correct = reports
     assert faulty.verdict == "violated", faulty
     assert correct.verdict == "holds", correct
@@ -234,7 +234,7 @@ def test_rounded_numbers_lack_nothing_that_they_are_made_of(name):
         return ROUNDED[name](self, h + ahead(h) if self.fault else h)
 
     for inputs in (seeded(2, N, D), tokens(2, N)):
-        twins(rule, inputs, codes=lambda: nn.Embedding(8, D))
+        twins(rule, inputs, feedings=["shorter", "training"], codes=lambda: nn.Embedding(10, D))
 
 
 def test_rounding_before_attention_excuses_nothing():
