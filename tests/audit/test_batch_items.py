@@ -1,4 +1,4 @@
-"""Items of a batch that read each other a little: found in every precision, and never mistaken for rounding."""
+"""Items of a batch that read each other a little: found in every precision, never mistaken for rounding."""
 
 from __future__ import annotations
 
