@@ -33,9 +33,9 @@ def bounds(
 ) -> tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool] | str:
     """(what may be read, what must be read, the expectation, its text, whether from calls), or why not."""
     if scene.covered and not about_the_whole(scene.expect, scene.base or scene.calls):
-        found = _by_calls(verdict, content, scene, item, scene.calls)
+        found = by_calls(verdict, content, scene, item, scene.calls)
         if found is None and scene.base is not scene.calls:
-            found = _by_calls(verdict, content, scene, item, scene.base)
+            found = by_calls(verdict, content, scene, item, scene.base)
             # Layers may be dropped in training: then less is read.
             found = None if found is None else (found[0], None, *found[2:])
         if found is not None:
@@ -43,11 +43,17 @@ def bounds(
     return by_whole(verdict, content, scene, item)
 
 
-def _by_calls(
-    verdict: FlowVerdict, content: Content, scene: Scene, item: int, calls: list[Measured]
+def by_calls(
+    verdict: FlowVerdict,
+    content: Content,
+    scene: Scene,
+    item: int,
+    calls: list[Measured],
+    size: int | None = None,
 ) -> tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool] | None:
-    """What a stack of calls may read that are each as expected; None where they do not compose."""
-    rows = verdict.flow.relations[item].queries
+    """What a stack of calls may read that are each as expected; None where they do not compose. `size` is how
+    many rows there are, where the output has a part of them."""
+    rows = verdict.flow.relations[item].queries if size is None else size
     relations = {call.index: expected_of(scene.expect, call) for call in calls}
     spoken = [relation for relation in relations.values() if relation is not None]
     if spoken:
@@ -67,6 +73,8 @@ def _by_calls(
         if product is not None:
             names = list(dict.fromkeys(in_words(one, rows, content.length) for one in spoken))
             text = f"layers of {', '.join(names)}"
+            if size is not None:
+                return product, None, spoken[0], text, True
             lower = None if verdict.role == "inner" else some_reading(verdict, scene, product, item)
             if lower is None:
                 lower = _surely_read(calls, content, scene, verdict.flow.relations[item], union)

@@ -18,12 +18,13 @@ from erlangen.audit.decoding import Step, decoded, transformers_step
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.inside import Inside
 from erlangen.audit.measure import Measured, observe
+from erlangen.audit.named_outputs import matched
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.support import Support
 from erlangen.audit.weights import CLOSE, Weights
-from erlangen.audit.witnesses.flow import Flow, measure
+from erlangen.audit.witnesses.flow import measure
 from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Neighborhoods
@@ -33,7 +34,10 @@ BACKENDS = {"flex": "flex_attention"}
 MODES = {"eval": False, "train": True}
 UNSEEN = "the output has no rows, and no tensor with rows was seen before it: give models that return rows"
 Side = tuple[str, list[Measured]]
-FlowSide = tuple[str, dict[str, tuple[Neighborhoods, ...]]]
+Flows = dict[str, dict[str, tuple[Neighborhoods, ...]]]
+"""Input -> output -> what the rows of each item depend on."""
+FlowSide = tuple[str, Flows]
+ROWS_BEFORE, ROWS_INSIDE = "the rows before the output", "the rows inside the model"
 Masks = dict[str, np.ndarray | None]
 
 
@@ -258,12 +262,10 @@ def _observed(model: nn.Module, inputs: Inputs, train: bool) -> tuple[list[Measu
     return seen.calls, [f"{one.module or 'the model'}: {one.reason}" for one in seen.unexplained]
 
 
-def _flows(
-    model: nn.Module, inputs: Inputs, train: bool
-) -> tuple[dict[str, tuple[Neighborhoods, ...]], list[str]]:
+def _flows(model: nn.Module, inputs: Inputs, train: bool) -> tuple[Flows, list[str]]:
     """For every input with positions what each item's rows of every output depend on, in one mode; and what
     failed. Rows inside the model stand for those of an output that has none."""
-    found: dict[str, tuple[Neighborhoods, ...]] = {}
+    found: dict[str, dict[str, tuple[Neighborhoods, ...]]] = {}
     problems: list[str] = []
     with untouched(model) as snapshot:
         mode = Mode("as it is", train=train)
@@ -271,29 +273,25 @@ def _flows(
             runner = Runner(model, inputs, read(model, inputs), snapshot, mode)
             try:
                 flows = measure(runner, content)
-                found |= {_flow_name(content, flows, one): one.relations for one in flows}
+                mine = found.setdefault(content.name, {})
+                mine |= {one.output: one.relations for one in flows}
                 pooled = [one for one in flows if one.pooled or one.relations[0].queries == 1]
                 if len(pooled) == len(flows) and content.axis is not None and content.length > 1:
                     inner = Inside(runner, content, None).before_pooling(pooled[0].output)
                     if inner is not None:
-                        found[f"{content.name} to the rows before the output"] = inner.relations
+                        mine[ROWS_BEFORE] = inner.relations
                     elif any(bound.num_edges for bound in pooled[0].relations):
                         problems.append(f"the flow from {content.name}: {UNSEEN}")
                 elif pooled and content.axis is not None and content.length > 1:
                     # What is pooled may be made of other rows than those that come out beside it.
                     inside = Inside(runner, content, None).all_rows()
                     if inside is not None:
-                        found[f"{content.name} to the rows inside the model"] = inside
+                        mine[ROWS_INSIDE] = inside
             except Exception as error:
                 first = (str(error).splitlines() or [""])[0]
                 kind = "" if isinstance(error, ErlangenError) else f"{type(error).__name__}: "
                 problems.append(f"the flow from {content.name} could not be measured: {kind}{first}")
     return found, problems
-
-
-def _flow_name(content: Content, flows: list[Flow], one: Flow) -> str:
-    """The input, and the output where it is not the first one."""
-    return content.name if one is flows[0] else f"{content.name} to {one.output or 'the output'}"
 
 
 def _outputs(sides: list[tuple[str, nn.Module]], inputs: Inputs) -> tuple[list[OutputDifference], list[str]]:
@@ -397,22 +395,49 @@ def _judge(
                         "their lowest log-weight"
                     )
     for name, theirs in flows[1:]:
-        for content, a in flows[0][1].items():
-            b = theirs.get(content)
-            if b is None:
-                unmatched.append(f"the flow from {content}: {first} has one, {name} has none")
-                continue
-            if [(x.queries, x.keys) for x in a] != [(x.queries, x.keys) for x in b]:
-                unmatched.append(f"the flow from {content}: {first} and {name} have outputs of other sizes")
-                continue
-            pairs = [((x,), (y,)) for x, y in zip(a, b, strict=True)]
-            real = masks.get(content.partition(" to ")[0])
-            found = _first_edge(f"the flow from {content}", (first, name), pairs, real)
-            differences += [found] if found is not None else []
+        found, more = _flow_differences(flows[0], (name, theirs), masks)
+        differences += found
+        unmatched += more
     return Comparison(
         tuple(name for name, _ in sides), len(base), tuple(differences), tuple(unmatched),
         tuple(weights), tuple(outputs), tuple(dict.fromkeys(notes)),
     )  # fmt: skip
+
+
+def _flow_differences(mine: FlowSide, theirs: FlowSide, masks: Masks) -> tuple[list[Difference], list[str]]:
+    """Where the flows of two sides differ, input by input, output by output; and what only one side has."""
+    (first, base), (name, other) = mine, theirs
+    differences: list[Difference] = []
+    unmatched: list[str] = []
+
+    def lacks(flow: str, here: bool) -> str:
+        has, none = (first, name) if here else (name, first)
+        return f"the flow from {flow}: {has} has one, {none} has none"
+
+    for content in dict.fromkeys([*base, *other]):
+        if content not in base or content not in other:
+            unmatched.append(lacks(content, content in base))
+            continue
+        rows = {ROWS_BEFORE, ROWS_INSIDE}
+        outputs = [[one for one in side[content] if one not in rows] for side in (base, other)]
+        inside = [one for one in (ROWS_BEFORE, ROWS_INSIDE) if one in base[content] or one in other[content]]
+        pairs = matched(*outputs) + [
+            tuple(one if one in side[content] else None for side in (base, other)) for one in inside
+        ]
+        for number, (a, b) in enumerate(pairs):
+            shown = a if a is not None else b
+            flow = content if number == 0 else f"{content} to {shown or 'the output'}"
+            if a is None or b is None:
+                unmatched.append(lacks(f"{content} to {shown or 'the output'}", b is None))
+                continue
+            x, y = base[content][a], other[content][b]
+            if [(one.queries, one.keys) for one in x] != [(one.queries, one.keys) for one in y]:
+                unmatched.append(f"the flow from {flow}: {first} and {name} have outputs of other sizes")
+                continue
+            edges = [((p,), (q,)) for p, q in zip(x, y, strict=True)]
+            found = _first_edge(f"the flow from {flow}", (first, name), edges, masks.get(content))
+            differences += [found] if found is not None else []
+    return differences, unmatched
 
 
 def _paired(

@@ -7,7 +7,10 @@ found by name, and other ones are put in their place in a copy: what was given i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import enum
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Set, ValuesView
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -225,6 +228,21 @@ def sealed(value: Any) -> list[str]:
             if name not in again or id(again[name]) == old or id(after.get(name)) != old]  # fmt: skip
 
 
+def closed(value: Any) -> bool:
+    """Whether a value holds others, or numbers, and has no named parts: a set, a queue, raw memory.
+
+    >>> closed({1.5}), closed("text"), closed(range(3)), closed(())
+    (True, False, False, False)
+    """
+    if isinstance(value, str | bytes | range | torch.Tensor | torch.Size | enum.Enum) or value is None:
+        return False
+    many = callable(getattr(type(value), "__iter__", None)) or isinstance(value, array | memoryview)
+    try:
+        return many and not isinstance(value, Mapping | list | tuple) and len(value) > 0
+    except TypeError:
+        return many
+
+
 def unreadable(value: Any, name: str = "", above: tuple[int, ...] = ()) -> dict[str, str]:
     """Parts that hold numbers, yet no tensors: (name -> what it is).
 
@@ -239,6 +257,9 @@ def unreadable(value: Any, name: str = "", above: tuple[int, ...] = ()) -> dict[
         return {name: f"an iterator ({type(value).__name__})"}
     found: dict[str, str] = {}
     if len(above) < DEPTH and id(value) not in above and not isinstance(value, torch.Tensor):
+        if isinstance(value, Set | deque | ValuesView):
+            held = any(isinstance(part, torch.Tensor | np.ndarray) for part in value)
+            return {name: f"a {type(value).__name__}"} if held else {}
         for key, part in parts(value):
             found |= unreadable(part, f"{name}.{key}" if name else str(key), (*above, id(value)))
     return found

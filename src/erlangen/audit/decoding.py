@@ -18,6 +18,7 @@ from torch import nn
 from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.measure import Measured, Pass, observe
+from erlangen.audit.named_outputs import place_within, within
 from erlangen.audit.slots import by_vectors
 from erlangen.audit.state import RandomState, untouched
 from erlangen.audit.support import Support
@@ -299,9 +300,16 @@ def _features(rows: Rows) -> int:
 
 def _hold(result: Decoded, name: str, whole: Outputs, steps: Outputs, reader: _Reader) -> None:
     """Hold the outputs of the steps against those of reading at once."""
-    if not set(whole) & set(steps):
-        # A model may return a tuple where its step returns the first of it: then the firsts are compared.
-        steps = dict(zip(list(whole)[:1], list(steps.values())[:1], strict=False))
+    above = place_within(whole, steps)
+    if above is not None:
+        steps = {within(above, one): rows for one, rows in steps.items()}
+        missing = [
+            one for one in whole if one not in steps and f"{one}.".startswith(f"{above}." * bool(above))
+        ]
+    else:  # names that say nothing: those of one size in their order
+        steps, missing = _in_order(whole, steps)
+    if steps:
+        result.unmatched += [f"{name}: {one} was not compared, no step gives all its rows" for one in missing]
     found = difference_of(("prefill", name), whole, steps, reader.nudged, result.real)
     if found is None:
         result.unmatched.append(
@@ -309,6 +317,20 @@ def _hold(result: Decoded, name: str, whole: Outputs, steps: Outputs, reader: _R
         )
     else:
         result.outputs.append(found)
+
+
+def _in_order(whole: Outputs, steps: Outputs) -> tuple[Outputs, list[str]]:
+    """The outputs of the steps by the names that outputs of their width have at once, in their order; and
+    those for which there is none."""
+    found: Outputs = {}
+    missing: list[str] = []
+    for name, rows in steps.items():
+        fitting = [one for one in whole if one not in found and _features(whole[one]) == _features(rows)]
+        if fitting:
+            found[fitting[0]] = rows
+        else:
+            missing.append(name)
+    return found, missing
 
 
 def _unexplained(name: str, seen: Pass) -> list[str]:

@@ -32,7 +32,7 @@ from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
-from erlangen.audit.other_rows import everything
+from erlangen.audit.other_rows import ANOTHER, everything
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.padded_items import padding_by_itself
 from erlangen.audit.state import Snapshot
@@ -284,8 +284,9 @@ class Examiner:
     ) -> None:
         rivals = _rivals(flow, content, [*scene.contents, *feeding.reading.labels], scene.readers)
         role = role_of(flow, content, rivals, flow.relations[0].queries)
-        if role == "mapped" and not labels and _of_another(flow, content, scene):
-            role = "foreign"
+        if role == "mapped" and not labels:
+            across = _only_read_across(content, scene.calls)
+            role = "foreign" if across or _of_another(flow, content, scene) else role
         verdict = judge_flow(flow, content, "labels" if labels else role, scene)
         settle_rounded(verdict, content, scene, inside, runner)
         result.flows.append(verdict)
@@ -420,7 +421,7 @@ class Examiner:
         if labels:
             direct.settled = [_metric(one, flow) for one in direct.settled]
         elif not any(finding for _, finding, _ in direct.settled):
-            direct = self._rounded(flow, content, role, scene, inside, feeding, output)
+            direct = self._rounded(direct, flow, content, role, scene, inside, feeding, output)
         result.flows.append(direct)
         for what, finding, reason in direct.settled:
             if reason is not None:
@@ -433,14 +434,14 @@ class Examiner:
                 self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label))
 
     def _rounded(
-        self, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside, feeding: Feeding,
-        output: Any,
+        self, direct: FlowVerdict, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside,
+        feeding: Feeding, output: Any,
     ) -> FlowVerdict:  # fmt: skip
         """What the numbers behind an integer output read, in place of the integers."""
         nothing = FlowVerdict(flow, role, scene.label)
         thorough = feeding.label == "given" or feeding.thorough
         if scene.expect is None or role == "foreign" or content.axis is None or not thorough:
-            return nothing
+            return direct if role == "foreign" else nothing
         if role == "pooled":  # rows that come out of the same model stand for those before it
             return nothing if scene.seen else self._inner(flow, content, scene, inside)
         name = flow.output or "the output"
@@ -478,9 +479,9 @@ class Examiner:
             self.ambiguous[content.name] = self.ambiguous.get(content.name, True)
             return FlowVerdict(flow, "pooled", scene.label)
         self.ambiguous[content.name] = False
+        own = content is scene.contents[0] or content.length == scene.contents[0].length
         try:
-            own = content is scene.contents[0] or content.length == scene.contents[0].length
-            inner = inside.before_pooling(flow.output) if own else None
+            inner = inside.before_pooling(flow.output)
         except Exception as error:
             inner, why = None, f"; looking inside failed: {type(error).__name__}"
         else:
@@ -489,10 +490,12 @@ class Examiner:
             inner, why = None, "; the rows before it read themselves only: others are read behind them"
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
-            if content is not scene.contents[0] or _only_read_across(content, scene.calls):
+            across = _only_read_across(content, scene.calls)
+            if across or not (own or _asks(content, scene.calls)):
                 verdict.notes.append(
                     f"nothing is expected of reading {content.name}, which is another sequence"
                 )
+                verdict.held(ANOTHER)
                 return verdict
             if any_edge:
                 verdict.held("extra edges")  # nothing could be too much
@@ -504,6 +507,15 @@ class Examiner:
             )
             return verdict
         verdict = judge_flow(inner, content, "inner", scene)
+        if not (own or _asks(content, scene.calls)) and verdict.settled:
+            if any(finding or reason for _, finding, reason in verdict.settled):
+                verdict.settled, verdict.counterexample = [], None
+                verdict.opened(
+                    "extra edges",
+                    f"rows of {content.name} inside the model read more than expected, and whether it is "
+                    f"another sequence could not be told: if so, say content=[...] without {content.name!r}",
+                )
+            return verdict
         if all(finding is None and reason is None for _, finding, reason in verdict.settled):
             self._other_branches(verdict, flow, content, scene, inside)
         return verdict
@@ -641,6 +653,11 @@ def _only_read_across(content: Content, calls: list[Measured]) -> bool:
     """Whether attention reads an input from another sequence alone: nothing is then expected of its rows."""
     crossing = [call for call in calls if call.kind == "cross" and content.name in call.key_inputs]
     return bool(crossing) and not any(call.query_owner == content.name for call in calls)
+
+
+def _asks(content: Content, calls: list[Measured]) -> bool:
+    """Whether its positions were seen to be the queries of self-attention, of which something is expected."""
+    return any(call.kind == "self" and call.query_owner == content.name for call in calls)
 
 
 def _union(

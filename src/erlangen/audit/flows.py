@@ -8,7 +8,7 @@ from erlangen.audit.bounds import settle, size
 from erlangen.audit.diagonal import judge_diagonal
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
-from erlangen.audit.other_rows import judge_foreign, judge_mapped, surely_real
+from erlangen.audit.other_rows import followed, judge_foreign, judge_mapped, surely_real
 from erlangen.audit.own_rows import judge_own
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept
@@ -20,21 +20,20 @@ def role_of(flow: Flow, content: Content, contents: list[Content], output_rows: 
     """What the rows of an output are to an input.
 
     Rows as many as positions are the same sequence, unless another input of that length fits better: the rows
-    that move most with position j are then not rows j.
+    that move most with position j are then not rows j. Rows of another number are positions of this input at
+    another place or rate where they are seen to follow it, whatever other inputs there are.
     """
     if flow.pooled or (output_rows == 1 and content.length > 1):
         return "pooled"
     if content.axis is None:
         return "foreign"
     n = content.length
-    rivals = [
-        one for one in contents if one.axis is not None and one.length == output_rows and one is not content
-    ]
+    sequences = [one for one in contents if one.axis is not None]
+    rivals = [one for one in sequences if one.length == output_rows and one is not content]
     if output_rows == n:
         return "own" if not rivals or _diagonal(flow) else "foreign"
-    if rivals:
-        return "foreign"
-    if content is not next(one for one in contents if one.axis is not None):
+    alike = any(one.length == n and one is not content for one in sequences)
+    if (rivals or (content is not sequences[0] and not alike)) and not followed(flow):
         return "foreign"
     return "own" if content.patch is not None and 0 < output_rows - n <= 4 else "mapped"
 
@@ -69,7 +68,7 @@ def judge_flow(flow: Flow, content: Content, role: str, scene: Scene) -> FlowVer
         if role in ("own", "inner"):
             judge_own(verdict, content, scene)
         elif role == "mapped":
-            judge_mapped(verdict, scene)
+            judge_mapped(verdict, content, scene)
         elif role == "foreign":
             judge_foreign(verdict, content, scene)
         if role in ("own", "inner", "mapped"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.bounds import closure_of, columns, edge, single, within_closure
+from erlangen.audit.bounds import by_calls, closure_of, columns, edge, single, within_closure
 from erlangen.audit.expect import AtMost, bind_expected, expected_of, in_words, overall
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
@@ -20,7 +20,7 @@ from erlangen.errors import ErlangenError
 from erlangen.relations import Full, Neighborhoods
 
 
-def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
+def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     """Rows at another rate than positions: held against the relation of rows, position by the row it falls
     into."""
     flow, relation = verdict.flow, overall(scene.expect)
@@ -29,6 +29,8 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
         spoken = [r for r in (expected_of(scene.expect, call) for call in calls) if r is not None]
         relation = spoken[0] if spoken and all(r == spoken[0] for r in spoken) else None
     rows, n = flow.relations[0].queries, flow.relations[0].keys
+    if relation is None and _judge_cut(verdict, content, scene):
+        return
     if relation is None:
         verdict.opened(
             "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
@@ -39,7 +41,7 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
     beside = _sums(
         [one.length for one in scene.contents if one.axis is not None and one.name != flow.content]
     )
-    if rows - n in beside - {0} and _offset(flow) in beside and not everything(relation):
+    if rows - n in beside - {0} and offset_of(flow) in beside and not everything(relation):
         _judge_shifted(verdict, relation)
         return
     fixed = flow.output in scene.kept_rows
@@ -47,7 +49,7 @@ def judge_mapped(verdict: FlowVerdict, scene: Scene) -> None:
         _judge_shifted(verdict, relation, rows - n)
         return
     # Where everything may be read it does not matter which row belongs to which position.
-    if (fixed or not _follows_ratio(flow)) and not everything(relation):
+    if (fixed or not follows_ratio(flow)) and not everything(relation):
         verdict.opened(
             "extra and missing edges",
             f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
@@ -85,6 +87,26 @@ def _sums(lengths: list[int]) -> set[int]:
     return found
 
 
+def _judge_cut(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+    """Rows of some of the positions, as `logits[:, :-1]`, held against what the calls let all of them read;
+    False where the calls do not tell."""
+    flow = verdict.flow
+    by, rows, n = offset_of(flow), flow.relations[0].queries, content.length
+    if by is None or not scene.covered or not 0 <= -by <= n - rows:
+        return False
+    for b, seen in enumerate(flow.relations):
+        bound = by_calls(verdict, content, scene, b, scene.calls, n)
+        if bound is None:
+            return False
+        real_rows, _ = surely_real(verdict, b, rows, n)
+        over = seen.dense() & ~bound[0].dense()[-by : rows - by] & real_rows[:, None]
+        if over.any():
+            verdict.broken("extra edges", edge(verdict, b, Neighborhoods.from_dense(over), bound[3], True))
+            return True
+    verdict.held(f"extra edges, {rows} rows for {n} positions")
+    return True
+
+
 def _calls_before(flow: Flow, scene: Scene) -> list[Measured]:
     """The calls that may lie before an output: of those that read other inputs, too, none does where the
     output reads this one only (the rows of an encoder, beside a decoder's)."""
@@ -119,7 +141,7 @@ def _judge_shifted(verdict: FlowVerdict, relation: Any, by: int | None = None) -
     """Rows of all positions but a few, or of a few tokens more: by how many places they moved is measured."""
     flow = verdict.flow
     rows, n = flow.relations[0].queries, flow.relations[0].keys
-    by = _offset(flow) if by is None else by
+    by = offset_of(flow) if by is None else by
     if by is None:
         verdict.opened(
             "extra and missing edges",
@@ -143,7 +165,7 @@ def _judge_shifted(verdict: FlowVerdict, relation: Any, by: int | None = None) -
     verdict.held(f"extra edges, {rows} rows for {n} positions")
 
 
-def _offset(flow: Flow) -> int | None:
+def offset_of(flow: Flow) -> int | None:
     """By how many places rows are moved against positions: most positions move their own row most."""
     if flow.sizes is None:
         return None
@@ -157,12 +179,41 @@ def _offset(flow: Flow) -> int | None:
     return int(found[best]) if counts[best] > moved.sum() / 2 else None
 
 
+SURE = 0.9
+"""How closely the rows that move most must go with the positions, for rows to follow an input."""
+TOLD = 6
+"""So few positions follow anything by chance."""
+
+
+def followed(flow: Flow) -> bool:
+    """Whether rows are plainly seen to follow positions, one by one, moved, or at another rate: so they do
+    not follow a condition, of which all rows read what they like.
+
+    Either the rows that move most go with the positions, or the first rows that move at all.
+    """
+    if flow.sizes is None:
+        return False
+    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
+    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
+    columns = columns[sizes[:, columns].any(axis=0)]
+    most, first = sizes[:, columns].argmax(axis=0), (sizes[:, columns] > 0).argmax(axis=0)
+    told = follows_ratio(flow) or offset_of(flow) is not None
+    # Of a condition that is read throughout, every position moves the same row first.
+    return _together(first, columns, SURE / 2) or (told and _together(most, columns, SURE))
+
+
+def _together(rows: np.ndarray, columns: np.ndarray, least: float) -> bool:
+    if len(columns) < TOLD or len(set(rows.tolist())) < TOLD // 2:
+        return False
+    return float(np.corrcoef(rows, columns)[0, 1]) > least
+
+
 def everything(relation: object) -> bool:
     """Whether a relation allows everything, whatever the sizes are."""
     return (relation.relation if isinstance(relation, AtMost) else relation) == Full()
 
 
-def _follows_ratio(flow: Flow) -> bool:
+def follows_ratio(flow: Flow) -> bool:
     """Whether most positions move the row most that they fall into, where all rows are spread evenly."""
     if flow.sizes is None:
         return False
@@ -183,7 +234,7 @@ def surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.
     if keys is None:
         return np.ones(rows, bool), np.ones(n, bool)
     real = keys[min(item, len(keys) - 1)]
-    by = None if _follows_ratio(verdict.flow) else _offset(verdict.flow)
+    by = None if follows_ratio(verdict.flow) else offset_of(verdict.flow)
     if by is not None:  # rows of another input, as of an image, stand before or behind: these are real
         place = np.arange(rows) - by
         return (place < 0) | (place >= n) | real[place.clip(0, n - 1)], real
@@ -224,6 +275,9 @@ def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> No
     )
 
 
+ANOTHER = "read as another sequence, of which everything may be read"
+
+
 def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     """Rows of another sequence: what cross-attention may read, where the expectation speaks of it."""
     relations = {call.index: expected_of(scene.expect, call) for call in scene.calls}
@@ -234,6 +288,7 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         return
     if not (scene.covered and crossing) or content.axis is None:
         verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
+        verdict.held(ANOTHER)
         return
     for b, seen in enumerate(verdict.flow.relations):
 
@@ -248,7 +303,15 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
 
         product = predict(scene.calls, scene.contents, content, seen.queries, union)
         if product is None:
-            verdict.notes.append(f"the calls between {content.name} and the output do not compose")
+            bound = [union(call) for call in crossing if content.name in call.key_inputs]
+            if all(one.num_edges == one.queries * one.keys for one in bound):
+                verdict.held(ANOTHER)
+                return
+            verdict.opened(
+                "extra edges",
+                f"the calls between {content.name} and the output do not compose: return one row for each "
+                "position of the sequence that reads it",
+            )
             return
         over = kept(seen - product, verdict.real, b)
         if over.num_edges:

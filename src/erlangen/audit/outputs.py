@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections import UserList, deque
+from collections.abc import Mapping, Set, ValuesView
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from erlangen.audit.containers import unpacked
+from erlangen.audit.containers import closed, unpacked
 from erlangen.audit.holdings import slot_names
 from erlangen.audit.inputs import Content
 
@@ -51,6 +52,10 @@ def _leaves(output: Any, depth: int = 0) -> list[tuple[str, torch.Tensor | str]]
     if hasattr(type(output), "__next__"):
         return [("", "an iterator")]
     parts = _parts(output)
+    if parts is None:
+        return [("", f"a {type(output).__name__} of several entries, which are in no order")]
+    if not parts and not isinstance(output, Set) and closed(output):
+        return [("", f"a {type(output).__name__}")]
     if parts and depth >= DEPTH:
         return [("", f"a container more than {DEPTH} levels down")]
     return [
@@ -97,9 +102,15 @@ def _cache_of_transformers(value: Any) -> bool:
     )
 
 
-def _parts(output: Any) -> list[tuple[Any, Any]]:
+def _parts(output: Any) -> list[tuple[Any, Any]] | None:
+    """The named parts of a container or object; None for a set of several, which no two runs name alike."""
     if isinstance(output, Mapping):
         return list(output.items())
+    if isinstance(output, Set):
+        held = [part for part in output if not isinstance(part, str | bytes | bool | None)]
+        return None if len(held) > 1 else list(enumerate(held))
+    if isinstance(output, deque | ValuesView | UserList):
+        return list(enumerate(output))
     if isinstance(output, tuple | list):
         return list(zip(getattr(output, "_fields", range(len(output))), output, strict=True))
     if dataclasses.is_dataclass(output):

@@ -9,41 +9,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
+from erlangen.audit.code_sizes import Code, of_library
 from erlangen.audit.sizes import entries_of, integer
 
 LARGEST = 8192
 """Integers above are no lengths that anybody would try: vocabularies, the base of rotary positions."""
 _LETTERS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _COUNTS = {
-    "id", "ids", "layer", "head", "nhead", "nheads", "nlayer", "nlayers", "expert", "class", "label", "epoch",
-    "seed", "version", "vocab", "vocabulary", "beam", "step", "depth", "top", "rank", "index", "idx", "theta",
-    "padding", "level", "codebook", "bit", "quantizer", "branch", "kernel", "patch", "image", "dilation", "k",
-    "scalar", "offset", "expand", "negative", "codevector", "suppress", "tdnn", "freq", "bin",
+    "id", "idx", "layer", "head", "nhead", "nlayer", "expert", "class", "label", "epoch", "seed", "version",
+    "vocab", "vocabulary", "beam", "theta", "codebook", "bit", "quantizer", "scalar", "codevector", "topk",
 }  # fmt: skip
-"""Words of names that count or name something other than positions; k is that of `top_k`."""
+"""What a name ends with (`num_layers`, `pad_token_id`, `vocab_size`) that counts something other than
+positions, or names it."""
 _WIDTHS = {
-    "hidden", "dim", "width", "embed", "embd", "emb", "embedding", "channel", "feature", "d", "c", "ff",
-    "ffn", "inner", "mlp", "intermediate", "state", "in", "out", "input", "output", "unit", "model", "rotary",
-    "latent", "projection", "proj", "filter", "bottleneck", "lora", "dmodel",
-    "nembd", "nf", "nx", "split", "shape",
-    "normalized",
+    "hidden", "dim", "width", "embed", "embd", "emb", "embedding", "channel", "feature", "c", "ff", "ffn",
+    "feedforward", "inner", "mlp", "intermediate", "state", "in", "out", "input", "output", "unit", "model",
+    "rotary", "latent", "projection", "proj", "filter", "bottleneck", "lora", "rank", "dmodel", "nembd", "nf",
+    "nx", "split", "shape", "normalized", "kernel", "patch", "bin", "freq", "mel", "level", "branch", "index",
 }  # fmt: skip
-"""Words of names of features: such an integer is none of positions where a parameter has that dimension."""
+"""What names of features end with, or begin with as `d_model`: such an integer is none of positions where a
+parameter has that dimension."""
+_PLAIN = {"size", "sizes", "count", "number", "num"}
+"""Words that say nothing: `vocab_size` is of the vocabulary."""
 
 
 def possible_sizes(model: nn.Module) -> list[tuple[str, int]]:
     """Every integer that a model holds and that may be a length, each once, the largest first.
 
-    Attributes, configurations, shapes of tensors that are no parameters, and integers in the code of the
-    forward passes of classes of the model's own. Modules of PyTorch itself hold no lengths.
+    Attributes, configurations, shapes of tensors that are no parameters, and integers in the code of classes
+    of the model's own and of the functions that these call: literals, defaults, globals, and products that
+    are taken there. Modules of PyTorch itself hold no lengths.
 
-    >>> model = nn.Sequential(nn.Linear(8, 8))
+    >>> class Model(nn.Sequential):
+    ...     pass
+    >>> model = Model(nn.Linear(8, 8))
     >>> model.tile, model.hidden_size, model.num_layers = 16, 8, 12
     >>> model.register_buffer("mask", torch.ones(24, 24).tril())
     >>> possible_sizes(model)
@@ -61,35 +65,18 @@ def possible_sizes(model: nn.Module) -> list[tuple[str, int]]:
 
 
 def _held(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
-    yield from entries_of(model, skip=_of_torch)
+    held = list(entries_of(model, skip=_of_torch))
+    yield from held
+    known = {name: number for _, name, value in held if (number := integer(value)) is not None}
     kinds = {type(module): name for name, module in reversed(list(model.named_modules()))}
+    code = Code(known)
     for kind, name in kinds.items():
+        where = f"{name}.forward" if name else "forward"
         for cls in kind.__mro__:
-            if cls.__module__.partition(".")[0] not in ("torch", "builtins", "transformers"):
-                where = f"{name}.forward" if name else "forward"
-                for function in vars(cls).values():
-                    if isinstance(function, FunctionType) and function.__name__ != "__init__":
-                        yield from ((said or where, word, value) for said, word, value in _in_code(function))
-
-
-def _in_code(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
-    """Literals, which have no name, globals and cells that the code of a function reads."""
-    waiting: list[CodeType] = [function.__code__]
-    while waiting:
-        code = waiting.pop()
-        for value in code.co_consts:
-            if isinstance(value, CodeType):
-                waiting.append(value)
-            elif integer(value) is not None:
-                yield "", "", value
-        for name in code.co_names:
-            if integer(function.__globals__.get(name)) is not None:
-                yield name, name, function.__globals__[name]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, name, cell.cell_contents
-        except ValueError:
-            continue  # not filled yet
+            if not of_library(cls):
+                yield from ((said or where, word, value) for said, word, value in code.of(cls))
+    for path, _, value in held:  # functions that modules hold
+        yield from ((said or path, word, value) for said, word, value in code.of(value))
 
 
 def _of_torch(module: nn.Module) -> bool:
@@ -99,11 +86,13 @@ def _of_torch(module: nn.Module) -> bool:
 def _integers(name: str, value: Any, widths: set[int]) -> list[int]:
     values = value if isinstance(value, list | tuple) else [value]
     found = [number for number in map(integer, values) if number is not None]
-    words = {word.lower() for word in _LETTERS.findall(name)}
-    words |= {word.removesuffix("es") if word.endswith("sses") else word.removesuffix("s") for word in words}
-    if words & _COUNTS:
+    words = [word.lower() for word in _LETTERS.findall(name)]
+    words = [word.removesuffix("es") if word.endswith("sses") else word.removesuffix("s") for word in words]
+    plain = [word for word in words if word not in _PLAIN] or words or [""]
+    last, before = plain[-1], plain[-2:-1]
+    if last in _COUNTS or (last == "k" and before == ["top"]):
         return []
-    if words & _WIDTHS or {"n", "num"} & words:
+    if last in _WIDTHS or plain[0] in ("d", "dim") or last.endswith("dim"):
         found = [size for size in found if not any(width % size == 0 for width in widths if size)]
     return found
 

@@ -283,39 +283,82 @@ ITEMS = 64
 def batch_leaks(
     runner: Runner, content: Content, found: list[Place], base: object
 ) -> list[tuple[int, int, float] | None]:
-    """For every output: (item changed, item that moved, how much), when one item of a batch moves another."""
+    """For every output: (item changed, item that moved, how much), when one item of a batch moves another.
+
+    What is as small as rounding is told from it as everywhere: by runs in another precision.
+    """
     leaks: list[tuple[int, int, float] | None] = [None] * len(found)
     if content.batch < 2:
         return leaks
-    every = range(content.length)
-    for item in range(min(content.batch, ITEMS)):
+    views = [(k, *view) for k, place in enumerate(found) for view in _views(place, found, content.batch)]
+    places = [place for _, place, _ in views]
+    rows = [place.rows(base) for place in places]
+    count, every = min(content.batch, ITEMS), range(content.length)
+    moved = [np.zeros((*one.shape[:2], count), bool) for one in rows]
+    sizes, parts = ([np.zeros(one.shape) for one in moved] for _ in range(2))
+    done: list[int] = []
+    for item in range(count):
         if item > 1 and runner.late:
             break
+        done.append(item)
         output = runner.first_item(content) if item == 0 else runner.changed(content, every, item)
-        for k, place in enumerate(found):
-            owner = _owner(place, found, content.batch)
-            if leaks[k] is None and owner is not None:
-                moved = differs(place.rows(output), place.rows(base))[1]
-                # A tuple of as many outputs as items may also hold items times rows, each.
-                leaks_too = _moved_views(place, output, base, item)
-                small = float(moved.max()) <= ULPS * torch.finfo(torch.float32).eps
-                if item != owner and not small and None not in leaks_too:
-                    leaks[k] = item, owner, float(moved.max()) / _scale(place.rows(base))
-            elif leaks[k] is None and place.batch_axis is not None:
-                moved = _moved_pair if place.pairs else _moved_views
-                moves = moved(place, output, base, item)
-                leaks[k] = None if None in moves else moves[0]
+        for k, (_, place, owner) in enumerate(views):
+            now = place.rows(output)
+            bits, size = (part.numpy() for part in differs(now, rows[k]))
+            own = _own_rows(place, owner, item, bits.shape)
+            # What may move is no rounding, however small it is, and says nothing about rounding.
+            moved[k][:, :, item], sizes[k][:, :, item] = bits | own, np.where(own, np.inf, size)
+            part = part_of(usual_sizes(rows[k]), now, rows[k], size)
+            parts[k][:, :, item] = np.where(own, np.inf, part)
+    if not any((one & np.isfinite(size)).any() for one, size in zip(moved, parts, strict=True)):
+        return leaks
+    roundings, _ = _rounding(runner, content, places, rows, moved, sizes, parts, done, items=True)
+    for number in range(len(found)):
+        mine = [k for k, (of, _, _) in enumerate(views) if of == number]
+        for item in done:
+            real = [
+                (moved[k] & ~roundings[k])[:, :, item]
+                & ~_own_rows(views[k][1], views[k][2], item, moved[k].shape[:2])
+                for k in mine
+            ]
+            if leaks[number] is None and mine and all(one.any() for one in real):
+                first, owner = mine[0], views[mine[0]][2]
+                other = int(real[0].any(axis=1).argmax()) if owner is None else owner
+                leaks[number] = item, other, float(parts[first][:, :, item][real[0]].max())
     return leaks
 
 
-def _moved_views(
-    place: Place, output: object, base: object, item: int
-) -> list[tuple[int, int, float] | None]:
-    """The first other item that moves: one axis of items times rows may hold either first, and only what
-    moves in both views is a leak."""
-    folds = [None] if place.folded is None else ["items first", "items last"]
-    views = [replace(place, folded=one) for one in folds]
-    return [_moved_item(view.rows(output), view.rows(base), item) for view in views]
+def _views(place: Place, found: list[Place], batch: int) -> list[tuple[Place, int | None]]:
+    """How the rows of an output may belong to items, and of which item all are: only what moves in every view
+    is a leak. One axis of items times rows may hold either first, and a tuple of as many outputs as items may
+    also hold items times rows, each."""
+    owner = _owner(place, found, batch)
+    if place.batch_axis is None and owner is None:
+        return []
+    views: list[tuple[Place, int | None]] = [(_PairsOfItems(**vars(place)) if place.pairs else place, None)]
+    if place.folded is not None and not place.pairs:
+        views = [(replace(place, folded=one), None) for one in ("items first", "items last")]
+    return views if owner is None else [(place, owner), *views]
+
+
+class _PairsOfItems(Place):
+    """An output with an entry for each pair of items: the rows of an item are all its pairs."""
+
+    def rows(self, output: object) -> torch.Tensor:
+        tensor = dict(floating(output))[self.name].detach()
+        return tensor.reshape(*tensor.shape[:2], -1)
+
+
+def _own_rows(place: Place, owner: int | None, item: int, shape: tuple[int, ...]) -> np.ndarray:
+    """The rows that may move with an item."""
+    own = np.zeros(shape, bool)
+    if owner is not None:
+        own[:] = owner == item
+        return own
+    own[item : item + 1] = True
+    if place.pairs:
+        own[:, item] = True
+    return own
 
 
 def _owner(place: Place, found: list[Place], batch: int) -> int | None:
@@ -324,26 +367,6 @@ def _owner(place: Place, found: list[Place], batch: int) -> int | None:
     alike = [one for one in found if one.name.rpartition(".")[0] == stem]
     each = place.folded is not None and number.isdigit() and len(alike) == batch
     return int(number) if each and int(number) < batch else None
-
-
-def _moved_pair(place: Place, output: object, base: object, item: int) -> list[tuple[int, int, float] | None]:
-    """The first pair of other items that moves."""
-    changed, before = (dict(floating(one))[place.name].detach() for one in (output, base))
-    shape = (*before.shape[:2], -1)
-    changed = changed.clone()
-    changed[:, item] = before[:, item]
-    return [_moved_item(changed.reshape(shape), before.reshape(shape), item)]
-
-
-def _moved_item(rows: torch.Tensor, base: torch.Tensor, item: int) -> tuple[int, int, float] | None:
-    """The first item that moves though another one was changed."""
-    # Column by column: one banned logit of -1e9 must not excuse the others.
-    scale = base.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax((0, 1)).clamp(min=1e-6)
-    size = ((rows - base).abs().nan_to_num(nan=0.0) / scale).amax((-1, -2))
-    for other in range(size.shape[0]):
-        if other != item and float(size[other]) > ULPS * torch.finfo(base.dtype).eps:
-            return item, other, float(size[other])
-    return None
 
 
 # ----------------------------------------------------------------------------------- rounding
@@ -358,9 +381,12 @@ def _rounding(
     sizes: list[np.ndarray],
     parts: list[np.ndarray],
     done: list[int],
+    items: bool = False,
 ) -> tuple[list[np.ndarray], set[int]]:
-    """Which of the changes are rounding, for every output; and positions that there was no time to tell
-    of."""
+    """Which of the changes are rounding, for every output; and positions that there was no time to tell of.
+
+    With `items` the changes are of whole items of the batch, in place of positions.
+    """
     suspects = []
     grown = _grown(runner, found, base, moved, sizes)
     for k, rows in enumerate(base):
@@ -378,7 +404,7 @@ def _rounding(
         ]
         if not mine:
             continue
-        again = changes_in(runner, content, [found[k] for k in mine], dtype)
+        again = changes_in(runner, content, [found[k] for k in mine], dtype, items)
         if again is None:
             for k in mine:
                 result[k] = suspects[k] & (sizes[k] <= 16 * _noise(runner, found[k], base[k]))
@@ -401,7 +427,7 @@ def _rounding(
                 result[k] = suspect & (size <= max(least, torch.finfo(torch.float64).eps * _scale(base[k])))
             else:
                 result[k] = suspect & (other <= SHRINKS * size)
-    _rounded_inside(runner, content, found, base, moved, sizes, result)
+    _rounded_inside(runner, content, found, base, moved, sizes, result, items)
     return result, untold
 
 
@@ -450,6 +476,7 @@ def _rounded_inside(
     moved: list[np.ndarray],
     sizes: list[np.ndarray],
     result: list[np.ndarray],
+    items: bool,
 ) -> None:
     """Outputs in double precision of a model that rounds to single precision inside: run without its casts,
     what was rounding shrinks."""
@@ -459,7 +486,7 @@ def _rounded_inside(
         if rows.dtype == torch.float64 and not found[k].discrete
     }
     mine = [k for k, one in suspects.items() if one.any()]
-    again = changes_in(runner, content, [found[k] for k in mine], torch.float64) if mine else None
+    again = changes_in(runner, content, [found[k] for k in mine], torch.float64, items) if mine else None
     if again is None or not any(float(one.max()) for one in again(None, [base[k] for k in mine])):
         return  # nothing is rounded inside
     for j in np.flatnonzero(np.any([suspects[k].any(axis=(0, 1)) for k in mine], axis=0)).tolist():
@@ -490,10 +517,11 @@ def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
 
 
 def changes_in(
-    runner: Runner, content: Content, found: list[Place], dtype: torch.dtype
+    runner: Runner, content: Content, found: list[Place], dtype: torch.dtype, items: bool = False
 ) -> Callable[..., list[np.ndarray]] | None:
     """The changes of some outputs caused by position j, or by several, in another precision, against the run
-    without a change or other rows; None when the model has no such copy."""
+    without a change or other rows; None when the model has no such copy. With `items` j is an item of the
+    batch, changed throughout."""
     try:
         model = copied(runner.model, dtype)
     except Exception:
@@ -512,7 +540,9 @@ def changes_in(
     def change(
         j: int | Sequence[int] | None, than: list[torch.Tensor] = base, item: int | None = None
     ) -> list[np.ndarray]:
-        at = [] if j is None else j
+        at: int | Sequence[int] = [] if j is None else j
+        if items and isinstance(at, int):
+            at, item = range(content.length), at
         output = runner.changed(content, at, item, model=model, recast=dtype, within=AnyPrecision(casts))
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]
 
