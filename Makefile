@@ -35,7 +35,7 @@ sanitize: $(STAMP)
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python native/run_with.py build/sanitize -p no:cacheprovider \
 	tests/attention/test_native_kernels.py tests/attention/test_native_ops.py tests/attention/test_native_scores.py tests/attention/test_triples.py \
-	tests/attention/test_kept_memory.py tests/attention/test_decoding.py tests/attention/test_attend.py \
+	tests/attention/test_buffer_pool.py tests/attention/test_decoding.py tests/attention/test_attend.py \
 	tests/attention/test_kernels.py tests/attention/test_large_scores.py tests/attention/test_higher_derivatives.py \
 	tests/attention/test_odd_tensors.py tests/fuzz/test_corpus.py
 

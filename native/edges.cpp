@@ -1,38 +1,27 @@
 // Drivers of the edge kernels for one instruction set.
-#include "bias.h"
-#include "edges_kernels.h"
-#include "kernels.h"
-#include "nearby.h"
+#include "edges.h"
+
+#include "repack.h"
 
 namespace erlangen::ERLANGEN_ISA {
 namespace {
 
-inline constexpr int64_t kRowsOfTask = 64;
-
-// Calls row(b, h, i) for all rows, head after head, so that little is gathered from. Where the heads of a position lie
-// together in memory, they are visited together.
+// Head after head, so that little is gathered from.
 template <class F>
 void for_rows(const Problem& p, const View& gathered, int64_t heads, int64_t rows, F&& row) {
-  const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  const bool together = gathered.together(heads);
-  const int64_t outer = together ? 1 : heads, inner = together ? heads : 1;
-  parallel(p.batch * outer * chunks, p.threads, [&](int64_t n) {
-    const int64_t b = n / (outer * chunks), h = n / chunks % outer, first = n % chunks * kRowsOfTask;
-    for (int64_t i = first; i < std::min(rows, first + kRowsOfTask); ++i)
-      for (int64_t x = 0; x < inner; ++x) row(b, h + x, i);
-  });
+  parallel_rows(p.batch, heads, rows, 64, gathered.heads_last(heads), p.threads, row);
 }
 
-// The bias by its places, and the vector in units of log2 with padded rows, in memory carved from `carve`.
+// The Toeplitz bias reversed, and the vector in units of log2 with padded rows, in memory of the arena.
 template <class S, bool Plain, class T = Accumulator<S>>
-void set_parameters(Edges<S, Plain>& kernel, const Problem& p, Carver<T>& carve) {
+void set_parameters(Edges<S, Plain>& kernel, const Problem& p, Arena<T>& arena) {
   if (p.bias && !p.per_edge) {
-    T* reversed = carve.take(p.bias_heads * (p.queries + p.keys + kTile));
+    T* reversed = arena.allocate(p.bias_heads * reversed_size(p));
     reverse_bias(p, reversed);
     kernel.bias = reversed;
   }
   if (p.vector) {
-    T* vector = carve.take(p.vector_heads * kernel.vector_size());
+    T* vector = arena.allocate(p.vector_heads * kernel.vector_size());
     for (int64_t h = 0; h < p.vector_heads; ++h)
       for (int64_t d = 0; d < kernel.vector_size(); ++d)
         vector[h * kernel.vector_size() + d] =
@@ -42,23 +31,23 @@ void set_parameters(Edges<S, Plain>& kernel, const Problem& p, Carver<T>& carve)
 }
 template <class S, bool Plain>
 int64_t size_of_parameters(const Edges<S, Plain>& kernel, const Problem& p) {
-  const int64_t biases = p.bias && !p.per_edge ? p.bias_heads * (p.queries + p.keys + kTile) : 0;
+  const int64_t biases = p.bias && !p.per_edge ? p.bias_heads * reversed_size(p) : 0;
   return biases + p.vector_heads * kernel.vector_size() + 64;
 }
 
 template <class S, bool Plain>
 void forward(const Problem& p) {
   using T = Accumulator<S>;
-  const bool copied = copies_pay<S>(p, p.k, p.runs, p.kv_heads, p.keys);
-  const Copies<S> copies(p, copied ? p.kv_heads * p.keys : 0);
-  Problem near = p;
-  if (copied) copies.bring_together(near.k, near.v, p.kv_heads, p.keys);
-  Edges<S, Plain> kernel{near};
+  const bool repacked = repacking_pays<S>(p, p.k, p.runs, p.kv_heads, p.keys);
+  const Repacked<S> copies(p, repacked ? p.kv_heads * p.keys : 0);
+  Problem local = p;
+  if (repacked) copies.repack(local.k, local.v, p.kv_heads, p.keys);
+  Edges<S, Plain> kernel{local};
   if (p.bias || p.vector) {
-    Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size_of_parameters(kernel, p)))};
-    set_parameters(kernel, p, carve);
+    Arena<T> arena(Scratch::driver, size_of_parameters(kernel, p));
+    set_parameters(kernel, p, arena);
   }
-  for_rows(p, near.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
+  for_rows(p, local.k, p.heads, p.queries, [&](int64_t b, int64_t h, int64_t i) { kernel.forward(b, h, i); });
 }
 
 // dq, with the sums over rows that are a bias's or a vector's derivative: each piece of the work has its own. The
@@ -67,7 +56,7 @@ template <class S, bool Plain, class T>
 void backward_with_sums(const Edges<S, Plain>& kernel, const Problem& p, T* sums, int64_t per_group) {
   const int64_t sharing = !p.per_edge ? 1 : p.bias_heads == 1 ? p.heads * p.batch : p.batch;
   const int64_t groups = p.batch * p.heads / sharing, pieces = groups * per_group;
-  const int64_t row = p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0;
+  const int64_t row = p.dbias && !p.per_edge ? reversed_size(p) : 0;
   const int64_t vector_row = kernel.vector_size(), vectors = p.vector_heads * vector_row;
   T* vector_sums = sums + pieces * row;
   parallel(pieces, p.threads, [&](int64_t n) {
@@ -97,31 +86,32 @@ void backward_with_sums(const Edges<S, Plain>& kernel, const Problem& p, T* sums
 template <class S, bool Plain>
 void backward(const Problem& p) {
   using T = Accumulator<S>;
-  const bool copied_keys = copies_pay<S>(p, p.k, p.runs, p.kv_heads, p.keys);
-  const bool copied_queries = copies_pay<S>(p, p.q, p.runs_t, p.heads, p.queries);
-  const Copies<S> copies(p, std::max(copied_keys ? p.kv_heads * p.keys : 0, copied_queries ? p.heads * p.queries : 0));
-  Problem near = p;
-  Edges<S, Plain> kernel{near};
-  kernel.statistics_together = !copied_queries && p.q.together(p.heads);
+  const bool repacked_keys = repacking_pays<S>(p, p.k, p.runs, p.kv_heads, p.keys);
+  const bool repacked_queries = repacking_pays<S>(p, p.q, p.runs_t, p.heads, p.queries);
+  const Repacked<S> copies(
+      p, std::max(repacked_keys ? p.kv_heads * p.keys : 0, repacked_queries ? p.heads * p.queries : 0));
+  Problem local = p;
+  Edges<S, Plain> kernel{local};
+  kernel.statistics_heads_last = !repacked_queries && p.q.heads_last(p.heads);
   const int64_t all_heads = p.batch * p.heads, all_rows = all_heads * p.queries;
   const bool summed = p.dbias || p.dvector;
   const int64_t groups = !p.per_edge ? all_heads : p.bias_heads == 1 ? 1 : p.heads;
   const int64_t per_group = groups ? (pieces_of_work(16) + groups - 1) / groups : 0;
-  const int64_t row = (p.dbias && !p.per_edge ? p.queries + p.keys + kTile : 0) + p.vector_heads * kernel.vector_size();
+  const int64_t row = (p.dbias && !p.per_edge ? reversed_size(p) : 0) + p.vector_heads * kernel.vector_size();
   const int64_t sums = summed ? groups * per_group * row : 0;
   const int64_t size = 3 * all_rows + size_of_parameters(kernel, p) + sums + 128;
-  Carver<T> carve{static_cast<T*>(scratch(0, sizeof(T) * size))};
-  kernel.statistics = reinterpret_cast<typename Edges<S, Plain>::Statistic*>(carve.take(3 * all_rows));
-  set_parameters(kernel, p, carve);
-  if (copied_keys) copies.bring_together(near.k, near.v, p.kv_heads, p.keys);
+  Arena<T> arena(Scratch::driver, size);
+  kernel.statistics = reinterpret_cast<typename Edges<S, Plain>::Statistic*>(arena.allocate(3 * all_rows));
+  set_parameters(kernel, p, arena);
+  if (repacked_keys) copies.repack(local.k, local.v, p.kv_heads, p.keys);
   if (summed)
-    backward_with_sums(kernel, p, carve.take(sums), per_group);
+    backward_with_sums(kernel, p, arena.allocate(sums), per_group);
   else
-    for_rows(p, near.k, p.heads, p.queries,
+    for_rows(p, local.k, p.heads, p.queries,
              [&](int64_t b, int64_t h, int64_t i) { kernel.backward_query(b, h, i, nullptr, nullptr); });
-  near = p;  // now keys are visited one by one, and queries gathered
-  if (copied_queries) copies.bring_together(near.q, near.grad, p.heads, p.queries);
-  for_rows(p, near.q, p.kv_heads, p.keys,
+  local = p;  // now keys are visited one by one, and queries gathered
+  if (repacked_queries) copies.repack(local.q, local.grad, p.heads, p.queries);
+  for_rows(p, local.q, p.kv_heads, p.keys,
            [&](int64_t b, int64_t kv, int64_t j) { kernel.backward_key(b, kv, j); });
 }
 

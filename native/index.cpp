@@ -1,25 +1,15 @@
 #include "index.h"
 
 #include <limits>
-#include <stdexcept>
-#include <string>
+
+#include "require.h"
 
 namespace erlangen {
 namespace {
 
 constexpr int64_t kLongRun = 4;  // runs that are longer on average stay runs; shorter ones become single indices
 
-void require(bool condition, const char* message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-void check_sizes(int64_t queries, int64_t keys, int64_t relations) {
-  constexpr int64_t most = std::numeric_limits<int32_t>::max() - kTile;
-  require(queries >= 0 && queries <= most && keys >= 0 && keys <= most, "the number of queries or keys is out of range");
-  require(relations >= 1, "at least one relation is needed");
-}
-
-std::vector<int64_t> check_indptr(Span<int64_t> indptr, int64_t relations, int64_t rows, int64_t entries) {
+std::vector<int64_t> check_indptr(const Span<int64_t>& indptr, int64_t relations, int64_t rows, int64_t entries) {
   require(indptr.size == relations * (rows + 1), "indptr must have one entry per row of each relation, plus one each");
   for (int64_t x = 0; x < relations; ++x)
     for (int64_t r = 0; r <= rows; ++r) {
@@ -32,14 +22,20 @@ std::vector<int64_t> check_indptr(Span<int64_t> indptr, int64_t relations, int64
 
 }  // namespace
 
-Which::Which(Span<int64_t> which, int64_t batch, int64_t heads, int64_t relations) : batch_(batch), heads_(heads) {
-  require(batch >= 1 && heads >= 1 && which.size == batch * heads, "which must have shape (batch or 1, heads or 1)");
+PairIndex::PairIndex(int64_t queries_, int64_t keys_, int64_t relations_, const Span<int64_t>& which)
+    : queries(queries_), keys(keys_), relations(relations_), which_(which.data, which.data + which.size) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max() - kTile;
+  require(queries >= 0 && queries <= most && keys >= 0 && keys <= most, "the number of queries or keys is out of range");
+  require(relations >= 1, "at least one relation is needed");
+  require(which.shape.size() == 2 && which.size >= 1, "which must have shape (batch or 1, heads or 1)");
+  batch_ = which.shape[0];
+  heads_ = which.shape[1];
   for (int64_t n = 0; n < which.size; ++n)
     require(which.data[n] >= 0 && which.data[n] < relations, "which names a relation that is not there");
-  which_.assign(which.data, which.data + which.size);
 }
 
-void Which::apply(Problem& p) const {
+void PairIndex::apply(Problem& p) const {
+  require(queries == p.queries && keys == p.keys, "the index was built for other lengths");
   require((batch_ == 1 || batch_ == p.batch) && (heads_ == 1 || heads_ == p.heads),
           "the index was built for another batch size or number of heads");
   p.which = which_.data();
@@ -47,10 +43,10 @@ void Which::apply(Problem& p) const {
   p.which_head = heads_ == 1 ? 0 : 1;
 }
 
-TileIndex::TileIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<int64_t> indptr, Span<int64_t> columns,
-                     Span<int64_t> pattern, Span<uint64_t> patterns)
-    : queries(queries_), keys(keys_), relations(relations_) {
-  check_sizes(queries, keys, relations);
+TileIndex::TileIndex(int64_t queries_, int64_t keys_, int64_t relations_, const Span<int64_t>& indptr,
+                     const Span<int64_t>& columns, const Span<int64_t>& pattern, const Span<uint64_t>& patterns,
+                     const Span<int64_t>& which)
+    : PairIndex(queries_, keys_, relations_, which) {
   const int64_t rows = (queries + kTile - 1) / kTile, blocks = (keys + kTile - 1) / kTile;
   indptr_ = check_indptr(indptr, relations, rows, columns.size);
   require(pattern.size == columns.size, "every tile needs a column and a pattern");
@@ -80,14 +76,15 @@ TileIndex::TileIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<i
       }
 }
 
-TileView TileIndex::view() const {
-  return {(queries + kTile - 1) / kTile, indptr_.data(), columns_.data(), pattern_.data(), patterns_.data()};
+void TileIndex::apply(Problem& p) const {
+  PairIndex::apply(p);
+  require(!p.per_edge && !p.vector, "tiles take neither a vector nor a bias of edges");
+  p.tiles = {(queries + kTile - 1) / kTile, indptr_.data(), columns_.data(), pattern_.data(), patterns_.data()};
 }
 
-RunIndex::RunIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<int64_t> indptr, Span<int64_t> starts,
-                   Span<int64_t> stops)
-    : queries(queries_), keys(keys_), relations(relations_) {
-  check_sizes(queries, keys, relations);
+RunIndex::RunIndex(int64_t queries_, int64_t keys_, int64_t relations_, const Span<int64_t>& indptr,
+                   const Span<int64_t>& starts, const Span<int64_t>& stops, const Span<int64_t>& which)
+    : PairIndex(queries_, keys_, relations_, which) {
   indptr_ = check_indptr(indptr, relations, queries, starts.size);
   require(starts.size == stops.size, "every run needs a start and a stop");
   for (int64_t r = 0; r < starts.size; ++r)
@@ -114,8 +111,60 @@ RunIndex::RunIndex(int64_t queries_, int64_t keys_, int64_t relations_, Span<int
   starts_.resize(static_cast<size_t>(pairs + kAhead), 0);
 }
 
+void RunIndex::apply(Problem& p) const {
+  PairIndex::apply(p);
+  require(!p.per_edge || relations == 1, "a bias of edges needs one relation for all heads and items");
+  p.edges = pairs;
+  p.runs = view();
+}
+
 RunView RunIndex::view() const {
   return {queries, indptr_.data(), starts_.data(), stops_.empty() ? nullptr : stops_.data(), before_.data()};
+}
+
+TripleIndex::TripleIndex(int64_t n_, const Span<int64_t>& indptr, const Span<int64_t>& first,
+                         const Span<int64_t>& second)
+    : n(n_) {
+  const int64_t triples = first.size;
+  require(n >= 0 && n < std::numeric_limits<int32_t>::max(), "the number of positions is out of range");
+  require(indptr.size == n + 1 && indptr.data[0] == 0 && indptr.data[n] == first.size,
+          "indptr must have one entry per query, plus one, from 0 to the number of triples");
+  require(first.size == second.size, "every triple needs a first and a second key");
+  for (int64_t i = 0; i < n; ++i) require(indptr.data[i] <= indptr.data[i + 1], "indptr must not decrease");
+  for (int64_t t = 0; t < triples; ++t)
+    require(first.data[t] >= 0 && first.data[t] < n && second.data[t] >= 0 && second.data[t] < n,
+            "a key of a triple is out of range");
+  for (int place = 0; place < 3; ++place) {
+    indptr_[place].assign(static_cast<size_t>(n + 1), 0);
+    a_[place].assign(static_cast<size_t>(triples + kAhead), 0);
+    b_[place].assign(static_cast<size_t>(triples + kAhead), 0);
+  }
+  indptr_[0].assign(indptr.data, indptr.data + indptr.size);
+  for (int64_t t = 0; t < triples; ++t) {
+    a_[0][t] = static_cast<int32_t>(first.data[t]);
+    b_[0][t] = static_cast<int32_t>(second.data[t]);
+  }
+  // A counting sort by either key keeps the order of the queries.
+  for (int place = 1; place < 3; ++place) {
+    const auto& own = place == 1 ? a_[0] : b_[0];
+    const auto& other = place == 1 ? b_[0] : a_[0];
+    auto& ends = indptr_[place];
+    for (int64_t t = 0; t < triples; ++t) ++ends[own[t] + 1];
+    for (int64_t r = 0; r < n; ++r) ends[r + 1] += ends[r];
+    std::vector<int64_t> next(ends.begin(), ends.end());
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t t = indptr_[0][i]; t < indptr_[0][i + 1]; ++t) {
+        const int64_t to = next[own[t]]++;
+        a_[place][to] = static_cast<int32_t>(i);
+        b_[place][to] = other[t];
+      }
+  }
+}
+
+void TripleIndex::apply(TripleProblem& p) const {
+  require(n == p.n, "the triples are on another number of positions");
+  for (int place = 0; place < 3; ++place)
+    p.rows[place] = {indptr_[place].data(), a_[place].data(), b_[place].data()};
 }
 
 }  // namespace erlangen

@@ -4,6 +4,14 @@
 
 namespace erlangen::ERLANGEN_ISA {
 
+// Queries of a panel: the lanes of a register block.
+template <class T>
+inline constexpr int kPanel = kColumns * kLanes<T>;
+template <class T>
+inline int64_t padded(int64_t dim) {
+  return (dim + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
+}
+
 // A(r, k) of a row-major matrix, and of its transpose.
 template <class T>
 struct Rows {

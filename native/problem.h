@@ -1,21 +1,12 @@
-// What a kernel is asked to compute: plain views of tensors and of a relation's index, already validated.
+// What a kernel is asked to compute: views of tensors and of a relation's index, already validated.
 #pragma once
 #include <cstdint>
+
+#include "view.h"
 
 namespace erlangen {
 
 inline constexpr int kTile = 64;  // queries and keys of a tile; one 64-bit word holds a row of a pattern
-
-enum class Storage { f32, f64, bf16, f16 };
-
-// A (batch, head, position, feature) tensor whose features are contiguous; strides count elements.
-struct View {
-  void* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0;
-
-  // Whether the heads of a position lie together in memory.
-  bool together(int64_t heads) const { return heads > 1 && head < row; }
-};
 
 // Block row r of relation x owns tiles [indptr[x * (rows + 1) + r], indptr[x * (rows + 1) + r + 1]).
 struct TileView {
@@ -35,20 +26,12 @@ struct RunView {
   const int32_t* stops = nullptr;
   const int64_t* before = nullptr;  // how many edges come before each row of relation 0
 };
-inline constexpr int kAhead = 64;  // indices that may be looked at beyond the current one
+inline constexpr int kAhead = 64;  // indices that may be read beyond the current one
 
-// A piece of the tile backward: consecutive query blocks of one head. It sums its own share of dk and dv over the key
-// blocks it touches; the shares of a key head are added up in the order of the pieces. What a piece alone touches it
-// writes at once.
-struct TilePiece {
-  int64_t batch, head, first_row, last_row;
-  int64_t first_block, last_block;  // key blocks touched
-  int64_t offset;                   // key blocks of all earlier pieces together
-  int64_t first_own, last_own;      // key blocks that no other piece of the key head touches: dk and dv are its own
-
-  bool owns(int64_t block) const { return first_own <= block && block < last_own; }
-  int64_t place(int64_t block) const { return offset + block - first_block; }  // among the key blocks of all pieces
-};
+// From when on rows are gathered so often, and so much in all, that it pays to repack them first: measured on graphs of
+// 2,000 to 100,000 nodes.
+inline constexpr int64_t kOftenGathered = 12;                 // times each row, on average
+inline constexpr int64_t kMuchGathered = int64_t{256} << 20;  // bytes, by all heads of an item
 
 // A score s becomes: s; a tanh(s / a); s or a s by its sign; a log |s + b|.
 enum class MapKind : int { identity, cap, leaky, log };
@@ -60,9 +43,9 @@ struct Problem {
   View grad, dq, dk, dv;           // backward only
   void* lse = nullptr;             // (batch, heads, queries) contiguous, float or double; -inf on empty rows
   const void* grad_lse = nullptr;  // the same shape, or null
-  // (batch, heads, queries, 2) contiguous: the maximum of the scores in units of log2, and the sum of 2^(score - maximum),
-  // 0 on empty rows. Written forward where a gradient is wanted. The log-sum-exp alone would not do for the backward
-  // pass: next to a large maximum it has no digits left for the logarithm of the sum.
+  // (batch, heads, queries, 2) contiguous: the maximum of the scores in units of log2, and the sum of
+  // 2^(score - maximum), 0 on empty rows. Written forward where a gradient is wanted. The log-sum-exp alone would not do
+  // for the backward pass: next to a large maximum it has no digits left for the logarithm of the sum.
   void* stats = nullptr;
   const void* bias = nullptr;      // (bias_heads, queries + keys - 1): pair (i, j) adds bias[j - i + queries - 1]
   void* dbias = nullptr;           // the same shape, or null
@@ -78,8 +61,6 @@ struct Problem {
   const int32_t* which = nullptr;  // the relation of head h of batch item b: which[b * which_batch + h * which_head]
   int64_t which_batch = 0, which_head = 0;
   TileView tiles;
-  const TilePiece* pieces = nullptr;  // ordered by batch, then head, then row
-  int64_t num_pieces = 0;
   RunView runs, runs_t;            // runs_t is the transposed relation: for each key, the queries that read it
   double scale = 1, dropout = 0;
   uint64_t seed = 0;
@@ -89,13 +70,28 @@ struct Problem {
   int64_t kv_head(int64_t h) const { return h / (heads / kv_heads); }
 };
 
-// The kernels of one instruction set.
-struct Kernels {
-  const char* name;
-  void (*tiles_forward)(const Problem&);
-  void (*tiles_backward)(const Problem&);
-  void (*edges_forward)(const Problem&);
-  void (*edges_backward)(const Problem&);
+// The triples seen from one of their places: row r owns [indptr[r], indptr[r + 1]), `a` and `b` are the other two
+// places in order. kAhead zeros follow, so that whole vectors may be read at the end.
+struct TripleRows {
+  const int64_t* indptr = nullptr;
+  const int32_t* a = nullptr;
+  const int32_t* b = nullptr;
+};
+
+// Place 0 is the query, 1 the first key, 2 the second. Logits are trilinear in x[0], x[1], x[2]; the gradient of a
+// weight is trilinear in y[0], y[1], y[2].
+struct TripleProblem {
+  Storage storage = Storage::f32;
+  int64_t batch = 0, heads = 0, n = 0, dim = 0, dim_v = 0;
+  View x[3];            // q, k1, k2
+  View y[3];            // grad (backward only), v1, v2
+  View out;             // written forward and read backward
+  View dx[3], dy[3];    // backward only; dy[0] is not used
+  void* lse = nullptr;  // (batch, heads, n) contiguous, float or double; -inf where a query reads no pair
+  void* stats = nullptr;  // (batch, heads, n, 2), see Problem
+  TripleRows rows[3];
+  double scale = 1;
+  int threads = 1;
 };
 
 }  // namespace erlangen

@@ -1,8 +1,16 @@
-// Attention over tiles, backward: weights are computed again from the maximum and the sum of each row. A piece walks its query blocks and
-// their tiles; dq is complete at the end of a block, dk and dv are summed per piece and then over the pieces.
+// Attention over tiles, backward: weights are computed again from the statistics of each row (FlashAttention, arXiv
+// 2205.14135). A piece walks its query blocks and their tiles; dq is complete at the end of a block, dk and dv are summed
+// per piece and then over the pieces.
 #pragma once
-#include "tile_block.h"
-#include "upcoming.h"
+#include "arena.h"
+#include "bias.h"
+#include "dropout.h"
+#include "online_softmax.h"
+#include "pack.h"
+#include "prefetch.h"
+#include "score_map.h"
+#include "tile_mask.h"
+#include "tile_pieces.h"
 
 namespace erlangen::ERLANGEN_ISA {
 
@@ -13,6 +21,7 @@ struct TilesBackward {
   static constexpr int kStep = 1;  // the next block is the one below
 
   const Problem& p;
+  const std::vector<TilePiece> pieces = cut_tiles(p);
   const Dropout dropout{p.dropout, p.seed};
   const ScoreMap<T> map{p};
   const int64_t dim = padded<T>(p.dim), dim_v = padded<T>(p.dim_v);
@@ -24,16 +33,16 @@ struct TilesBackward {
   struct State {
     T *queries, *grads;            // transposed panels, for scores and for the products of gradients and values
     T *query_rows, *grad_rows;     // rows, for dk and dv
-    T *keys, *values, *weights, *dscores, *slopes, *dq, *highest, *inverse, *delta;
+    T *keys, *values, *weights, *dscores, *slopes, *dq, *maximum, *inverse, *delta;
     uint32_t row_key[kTile];
     bool finite;
   };
 
-  // Rows that are read or written soon: of the results, of the next block's queries, and of keys to come.
-  struct Ahead {
+  // Rows to prefetch: of the results, of the next block's queries, and of keys to come.
+  struct Upcoming {
     const TilePiece& task;
     int64_t kv, query, last_query;
-    Upcoming keys;
+    KeyPrefetch keys;
   };
 
   // Sums of dk and dv may lie in the results themselves when those are accumulators of whole vectors.
@@ -46,10 +55,9 @@ struct TilesBackward {
   };
 
   int64_t share_size() const { return kTile * (dim + dim_v); }
-  int64_t bias_size() const { return p.queries + p.keys + kTile; }
 
   // What is still to be done of a piece, from a row on: its tiles, and something for each row.
-  int64_t work_left(int64_t n, int64_t row) const { return work(p.pieces[n], row, p.pieces[n].last_row); }
+  int64_t work_left(int64_t n, int64_t row) const { return work(pieces[n], row, pieces[n].last_row); }
   int64_t work(const TilePiece& task, int64_t from, int64_t to) const {
     const int64_t* indptr = p.tiles.indptr + p.relation(task.batch, task.head) * (p.tiles.rows + 1);
     return indptr[to] - indptr[from] + to - from;
@@ -57,9 +65,9 @@ struct TilesBackward {
 
   // Goes through rows of a piece until `wanted` work is done; returns the row to go on with.
   int64_t advance(int64_t n, int64_t first, int64_t wanted) const {
-    const TilePiece& task = p.pieces[n];
+    const TilePiece& task = pieces[n];
     State s = make_state();
-    T* own_dbias = dbias ? dbias + n * bias_size() : nullptr;
+    T* own_dbias = dbias ? dbias + n * reversed_size(p) : nullptr;
     int64_t row = first;
     while (row < task.last_row && work(task, first, row) < wanted) block(s, task, row++, own_dbias);
     return row;
@@ -70,9 +78,9 @@ struct TilesBackward {
     const int count = static_cast<int>(std::min<int64_t>(kTile, p.queries - first));
     const int64_t* indptr = p.tiles.indptr + p.relation(b, h) * (p.tiles.rows + 1) + row;
     pack(s, b, h, first, count);
-    Ahead ahead{task, kv, first, first + count, {p.tiles, indptr, row, kStep}};
+    Upcoming upcoming{task, kv, first, first + count, {p.tiles, indptr, row, kStep}};
     const TileWords words_of(p.tiles, count);
-    const ReversedBias<T> reversed{bias ? bias + (p.bias_heads == 1 ? 0 : h) * bias_size() : nullptr, p.keys};
+    const ReversedBias<T> reversed(p, bias, h);
     for (int64_t t = indptr[0]; t < indptr[1]; ++t) {
       const int64_t column = p.tiles.columns[t], j0 = column * kTile;
       const int keys = static_cast<int>(std::min<int64_t>(kTile, p.keys - j0));
@@ -80,21 +88,21 @@ struct TilesBackward {
       const Rows<T> k = fetch<S>(p.k, b, kv, j0, keys, p.dim, s.keys);
       const Rows<T> v = fetch<S>(p.v, b, kv, j0, keys, p.dim_v, s.values);
       const auto [dk, dv] = sums_of(task, column);
-      if (!touched[task.place(column)]) {
+      if (!touched[task.index(column)]) {
         for (int j = 0; j < keys; ++j) {
           std::fill_n(dk.data + j * dk.stride, dim, T{0});
           std::fill_n(dv.data + j * dv.stride, dim_v, T{0});
         }
-        touched[task.place(column)] = 1;
+        touched[task.index(column)] = 1;
       }
-      ahead.keys.during(t, p.keys);
+      upcoming.keys.during(t, p.keys);
 
       if (map.active())
-        weigh<true>(s, ahead, active, k, reversed, first, j0);
+        weigh<true>(s, upcoming, active, k, reversed, first, j0);
       else
-        weigh<false>(s, ahead, active, k, reversed, first, j0);
-      differentiate(s, ahead, active, v, j0);
-      if (own_dbias) add_dbias(s, active, ReversedBias<T>{own_dbias, p.keys}, first, j0);
+        weigh<false>(s, upcoming, active, k, reversed, first, j0);
+      differentiate(s, upcoming, active, v, j0);
+      if (own_dbias) add_dbias(s, active, ReversedBias<T>(p, own_dbias, 0), first, j0);
       if (map.active()) multiply_slopes(s, active);
       if (active.words && !(s.finite && finite<T>(k, keys, p.dim))) {
         accumulate_dq<Zeros::skip_in_b>(s, active, k);
@@ -108,63 +116,63 @@ struct TilesBackward {
     }
     T scale[kTile];
     std::fill_n(scale, kTile, static_cast<T>(p.scale));
-    unpack_transposed<S, T>(s.dq, count, p.dim, scale, mutable_row_of<S>(p.dq, b, h, first), p.dq.row);
+    unpack_transposed<S, T>(s.dq, count, p.dim, scale, p.dq.at<S>(b, h, first), p.dq.row);
   }
 
-  // Where a piece has its sums of dk and dv of a key block.
+  // The sums of dk and dv of a key block that a piece adds to.
   std::pair<Sums, Sums> sums_of(const TilePiece& task, int64_t column) const {
     if constexpr (std::is_same_v<S, T>) {
       if (in_place && task.owns(column)) {
         const int64_t kv = p.kv_head(task.head), first = column * kTile;
-        return {{mutable_row_of<S>(p.dk, task.batch, kv, first), p.dk.row},
-                {mutable_row_of<S>(p.dv, task.batch, kv, first), p.dv.row}};
+        return {{p.dk.at<S>(task.batch, kv, first), p.dk.row},
+                {p.dv.at<S>(task.batch, kv, first), p.dv.row}};
       }
     }
-    T* share = shares + task.place(column) * share_size();
+    T* share = shares + task.index(column) * share_size();
     return {{share, dim}, {share + kTile * dim, dim_v}};
   }
 
-  // Asks for one row of each, between two products.
-  __attribute__((always_inline)) void look_ahead(Ahead& to) const {
+  // One row of each, between two products.
+  __attribute__((always_inline)) void prefetch_rows(Upcoming& to) const {
     const TilePiece& task = to.task;
     if (to.query < to.last_query) {
-      ask_for<2, true>(row_of<S>(p.dq, task.batch, task.head, to.query), p.dim);
+      prefetch<kL2, true>(p.dq.at<S>(task.batch, task.head, to.query), p.dim);
       const int64_t query = to.query + kStep * kTile;
       if (query < p.queries) {
-        ask_for<2>(row_of<S>(p.q, task.batch, task.head, query), p.dim);
-        ask_for<2>(row_of<S>(p.grad, task.batch, task.head, query), p.dim_v);
-        ask_for<2>(row_of<S>(p.out, task.batch, task.head, query), p.dim_v);
+        prefetch<kL2>(p.q.at<S>(task.batch, task.head, query), p.dim);
+        prefetch<kL2>(p.grad.at<S>(task.batch, task.head, query), p.dim_v);
+        prefetch<kL2>(p.out.at<S>(task.batch, task.head, query), p.dim_v);
       }
       ++to.query;
     }
     if (to.keys.key < to.keys.last_key) {
       const int64_t key = to.keys.key++, column = key / kTile;
-      ask_for<2>(row_of<S>(p.k, task.batch, to.kv, key), p.dim);
-      ask_for<2>(row_of<S>(p.v, task.batch, to.kv, key), p.dim_v);
+      prefetch<kL2>(p.k.at<S>(task.batch, to.kv, key), p.dim);
+      prefetch<kL2>(p.v.at<S>(task.batch, to.kv, key), p.dim_v);
       if (column < task.first_block || column >= task.last_block) return;  // the block after the piece's last one
       const auto [dk, dv] = sums_of(task, column);
-      ask_for<2, true>(dk.data + key % kTile * dk.stride, dim);
-      ask_for<2, true>(dv.data + key % kTile * dv.stride, dim_v);
+      prefetch<kL2, true>(dk.data + key % kTile * dk.stride, dim);
+      prefetch<kL2, true>(dv.data + key % kTile * dv.stride, dim_v);
     }
   }
 
   State make_state() const {
     const int64_t size = kTile * (4 * dim + 4 * dim_v + 3 * kTile + 3);
-    Carver<T> carve{static_cast<T*>(scratch(1, sizeof(T) * (size + 256)))};
+    Arena<T> arena(Scratch::task, size + 256);
     State s;
-    s.queries = carve.take(kTile * dim);
-    s.grads = carve.take(kTile * dim_v);
-    s.query_rows = carve.take(kTile * dim);
-    s.grad_rows = carve.take(kTile * dim_v);
-    s.keys = carve.take(kTile * dim);
-    s.values = carve.take(kTile * dim_v);
-    s.dq = carve.take(kTile * dim);
-    s.weights = carve.take(kTile * kTile);
-    s.dscores = carve.take(kTile * kTile);
-    s.slopes = carve.take(kTile * kTile);
-    s.highest = carve.take(kTile);
-    s.inverse = carve.take(kTile);
-    s.delta = carve.take(kTile);
+    s.queries = arena.allocate(kTile * dim);
+    s.grads = arena.allocate(kTile * dim_v);
+    s.query_rows = arena.allocate(kTile * dim);
+    s.grad_rows = arena.allocate(kTile * dim_v);
+    s.keys = arena.allocate(kTile * dim);
+    s.values = arena.allocate(kTile * dim_v);
+    s.dq = arena.allocate(kTile * dim);
+    s.weights = arena.allocate(kTile * kTile);
+    s.dscores = arena.allocate(kTile * kTile);
+    s.slopes = arena.allocate(kTile * kTile);
+    s.maximum = arena.allocate(kTile);
+    s.inverse = arena.allocate(kTile);
+    s.delta = arena.allocate(kTile);
     return s;
   }
 
@@ -174,18 +182,18 @@ struct TilesBackward {
     const Rows<T> q = fetch<S>(p.q, b, h, first, count, p.dim, s.query_rows);
     pack_transposed<T>(q.data, q.stride, count, p.dim, score_factor<T>(p), s.queries);
     // The scale that dk needs is put into these rows.
-    pack_rows<S, T>(row_of<S>(p.q, b, h, first), p.q.row, count, p.dim, static_cast<T>(p.scale), s.query_rows, dim);
-    pack_rows<S, T>(row_of<S>(p.grad, b, h, first), p.grad.row, count, p.dim_v, T{1}, s.grad_rows, dim_v);
+    pack_rows<S, T>(p.q.at<S>(b, h, first), p.q.row, count, p.dim, static_cast<T>(p.scale), s.query_rows, dim);
+    pack_rows<S, T>(p.grad.at<S>(b, h, first), p.grad.row, count, p.dim_v, T{1}, s.grad_rows, dim_v);
     pack_transposed<T>(s.grad_rows, dim_v, kTile, p.dim_v, T{1}, s.grads);
     std::fill_n(s.dq, kTile * p.dim, T{0});
     const T* stats = static_cast<const T*>(p.stats) + 2 * ((b * p.heads + h) * p.queries + first);
     const T* grad_lse = static_cast<const T*>(p.grad_lse) + (b * p.heads + h) * p.queries + first;
+    constexpr T no_keys[2] = {};
     for (int i = 0; i < kTile; ++i) {
-      // An empty row has no weights: 2^(x - inf) is zero.
-      const bool empty = i >= count || stats[2 * i + 1] == 0;
-      s.highest[i] = empty ? kInf<T> : stats[2 * i];
-      s.inverse[i] = empty ? T{0} : 1 / stats[2 * i + 1];
-      s.delta[i] = i < count ? dot(s.grad_rows + i * dim_v, row_of<S>(p.out, b, h, first + i), p.dim_v) : T{0};
+      const RowStatistics<T> softmax(i < count ? stats + 2 * i : no_keys);
+      s.maximum[i] = softmax.maximum;
+      s.inverse[i] = softmax.inverse;
+      s.delta[i] = i < count ? dot(s.grad_rows + i * dim_v, p.out.at<S>(b, h, first + i), p.dim_v) : T{0};
       if (i < count && p.grad_lse) s.delta[i] -= grad_lse[i];
     }
     s.finite = finite<T>({s.query_rows, dim}, kTile, dim) && finite<T>({s.grad_rows, dim_v}, kTile, dim_v);
@@ -195,7 +203,7 @@ struct TilesBackward {
 
   // weights[j][i] = 2^(score - maximum) / sum, zero outside the relation
   template <bool Mapped>
-  void weigh(State& s, Ahead& ahead, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
+  void weigh(State& s, Upcoming& upcoming, const Active<T>& active, Rows<T> k, const ReversedBias<T>& reversed, int64_t i0,
              int64_t j0) const {
     for (int g = 0; g < kGroups; ++g)
       for (int panel = 0; panel < kPanels<T>; ++panel) {
@@ -221,18 +229,18 @@ struct TilesBackward {
               const int i = panel * W + c * kLanes<T>;
               Vec<T> x = block[r][c];
               if (reversed.data) x += load(reversed.at(i0 + i, j0 + j + r));
-              x = weight_of<T>(x - load(s.highest + i), load(s.inverse + i));
+              x = weight_of<T>(x - load(s.maximum + i), load(s.inverse + i));
               if (active.words) x = lanes_of<T>(bits >> (c * kLanes<T>)) ? x : Vec<T>{};
               store(s.weights + (j + r) * kTile + i, x);
             }
           }
         });
-        look_ahead(ahead);
+        prefetch_rows(upcoming);
       }
   }
 
   // dscores[j][i] = weight * (grad_i . v_j - delta_i); the weights take their dropout factor.
-  void differentiate(State& s, Ahead& ahead, const Active<T>& active, Rows<T> v, int64_t j0) const {
+  void differentiate(State& s, Upcoming& upcoming, const Active<T>& active, Rows<T> v, int64_t j0) const {
     for (int g = 0; g < kGroups; ++g)
       for (int panel = 0; panel < kPanels<T>; ++panel) {
         if (!active.has(g, panel)) continue;
@@ -264,7 +272,7 @@ struct TilesBackward {
             }
           }
         });
-        look_ahead(ahead);
+        prefetch_rows(upcoming);
       }
   }
 
@@ -332,13 +340,13 @@ struct TilesBackward {
     const int64_t j0 = column * kTile;
     const int keys = static_cast<int>(std::min<int64_t>(kTile, p.keys - j0));
     const T* only = nullptr;
-    T* total = static_cast<T*>(scratch(1, sizeof(T) * share_size()));
+    T* total = Arena<T>(Scratch::task, share_size()).allocate(share_size());
     for (int64_t n = first_piece; n < last_piece; ++n) {
-      const TilePiece& task = p.pieces[n];
+      const TilePiece& task = pieces[n];
       if (column < task.first_block || column >= task.last_block) continue;
-      if (!touched[task.place(column)]) continue;
+      if (!touched[task.index(column)]) continue;
       if (in_place && task.owns(column)) return;  // already there
-      const T* share = shares + task.place(column) * share_size();
+      const T* share = shares + task.index(column) * share_size();
       if (!only) {
         only = share;
         continue;
@@ -347,8 +355,8 @@ struct TilesBackward {
       only = total;
     }
     for (int j = 0; j < keys; ++j) {
-      S* dk = mutable_row_of<S>(p.dk, b, kv, j0 + j);
-      S* dv = mutable_row_of<S>(p.dv, b, kv, j0 + j);
+      S* dk = p.dk.at<S>(b, kv, j0 + j);
+      S* dv = p.dv.at<S>(b, kv, j0 + j);
       for (int64_t d = 0; d < p.dim; ++d)
         narrow(only ? only[j * dim + d] : T{0}, dk[d]);
       for (int64_t d = 0; d < p.dim_v; ++d) narrow(only ? only[kTile * dim + j * dim_v + d] : T{0}, dv[d]);

@@ -16,6 +16,7 @@ import torch
 from erlangen.attention import native, packing
 from erlangen.attention.backends import edges, tiles
 from erlangen.attention.binding import Bound
+from erlangen.attention.formula import Options
 from erlangen.errors import BackendError, ShapeError
 from erlangen.relations import Neighborhoods
 
@@ -38,6 +39,18 @@ def bind(queries: int, keys: int, density: float = 0.4) -> Bound:
 
 def operator(backend: ModuleType):
     return native.tiles if backend is tiles else native.edges
+
+
+def entry(backend: ModuleType, bound: Bound):
+    """The forward entry point of the extension itself."""
+    name, index = ("tiles", bound.packed.tiles) if backend is tiles else ("edges", bound.packed.runs)
+
+    def run(q, k, v, bias, out, lse, stats=None, dropout=0.0, map=0, threads=1, inputs=None):
+        options = Options(0.3, dropout, map=map)
+        inputs = (q, k, v, bias, None) if inputs is None else inputs
+        getattr(packing.native, f"{name}_forward")(index, inputs, options, 0, threads, (out, lse, stats))
+
+    return run
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -269,10 +282,7 @@ def test_the_extension_itself_refuses_bad_indices() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
-    name = "tiles" if backend is tiles else "edges"
-    bound = bind(20, 30)
-    index = bound.packed.tiles if backend is tiles else bound.packed.runs
-    run = getattr(packing.native, f"{name}_forward")
+    run = entry(backend, bind(20, 30))
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
     good = {
         "q": q,
@@ -282,12 +292,11 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
         "out": torch.empty(2, 4, 20, 5),
         "lse": torch.empty(2, 4, 20),
         "stats": None,
-        "scale": 1.0,
         "dropout": 0.0,
-        "seed": 0,
+        "map": 0,
         "threads": 1,
     }
-    run(index, **good)
+    run(**good)
     for change, message in (
         ({"q": q[:, :, :19]}, "other lengths"),
         ({"q": q[0]}, "must have shape"),
@@ -303,31 +312,32 @@ def test_the_extension_itself_refuses_bad_tensors(backend: ModuleType) -> None:
         ({"bias": torch.zeros(4, 48)}, "bias: unexpected shape"),
         ({"bias": torch.zeros(3, 49)}, "bias: must have shape"),
         ({"dropout": 2.0}, "dropout"),
+        ({"map": 9}, "no such map"),
         ({"threads": 0}, "thread"),
     ):
         with pytest.raises(ValueError, match=message):
-            run(index, **(good | change))
+            run(**(good | change))
     for wrong in (q.to("meta"), q.to_sparse(), "q", None):
         with pytest.raises(TypeError):
-            run(index, **(good | {"q": wrong}))
+            run(**(good | {"q": wrong}))
+    with pytest.raises(TypeError):
+        run(**good, inputs=(q, k, v))  # of five
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_tensors_of_makers_without_an_exchange_api(backend: ModuleType) -> None:
-    bound = bind(20, 30)
-    index = bound.packed.tiles if backend is tiles else bound.packed.runs
-    run = getattr(packing.native, f"{'tiles' if backend is tiles else 'edges'}_forward")
+    run = entry(backend, bind(20, 30))
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 30, 2, 8).transpose(1, 2)
     out, lse = torch.empty(2, 4, 20, 8), torch.empty(2, 4, 20)
     out_np, lse_np = out.numpy().copy(), lse.numpy().copy()
-    run(index, q, k, v, None, out, lse, None, 0.3, 0.0, 0, 1)
+    run(q, k, v, None, out, lse)
     arrays = [x.numpy() for x in (q, k, v)]
-    run(index, *arrays, None, out_np, lse_np, None, 0.3, 0.0, 0, 1)
+    run(*arrays, None, out_np, lse_np)
     np.testing.assert_array_equal(out_np, out.numpy())
     np.testing.assert_array_equal(lse_np, lse.numpy())
     out_np.flags.writeable = False
     with pytest.raises(TypeError):
-        run(index, *arrays, None, out_np, lse_np, None, 0.3, 0.0, 0, 1)
+        run(*arrays, None, out_np, lse_np)
 
 
 def test_survives_a_fork_and_several_callers_at_once() -> None:

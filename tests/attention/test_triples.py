@@ -257,8 +257,11 @@ def test_the_extension_itself_refuses_bad_tensors():
         "lse": torch.empty(2, 4, 3),
         "stats": torch.empty(2, 4, 3, 2),
     }
-    numbers = {"scale": 1.0, "threads": 1}
-    packing.native.triples_forward(index, **good, **numbers)
+
+    def run(q, k1, k2, v1, v2, out, lse, stats, threads=1):
+        packing.native.triples_forward(index, (q, k1, k2, v1, v2), 1.0, threads, (out, lse, stats))
+
+    run(**good)
     for change, message in (
         ({"q": x[0]}, "must have shape"),
         (
@@ -275,6 +278,6 @@ def test_the_extension_itself_refuses_bad_tensors():
         ({"stats": torch.empty(2, 4, 3)}, "stats: unexpected shape"),
     ):
         with pytest.raises(ValueError, match=message):
-            packing.native.triples_forward(index, **(good | change), **numbers)
+            run(**(good | change))
     with pytest.raises(ValueError, match="thread"):
-        packing.native.triples_forward(index, **good, scale=1.0, threads=0)
+        run(**good, threads=0)

@@ -173,7 +173,7 @@ def clear_cache() -> None:
     with _cache_lock:
         _cache.clear()
     if packing.native is not None:
-        packing.native.release_kept_memory()
+        packing.native.empty_buffer_pool()
 
 
 def _bind(

@@ -1,11 +1,10 @@
-"""What the native kernels compute, by differentiable PyTorch operations: for derivatives that they do not
-have."""
+"""What the native kernels over tiles and edges take, and the same by differentiable PyTorch operations: for
+derivatives that they do not have."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +16,27 @@ from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels.base import Kernel, per_head
 from erlangen.attention.kernels.form import KINDS, Map
 from erlangen.attention.packing import Packed
+
+
+class Inputs(NamedTuple):
+    """The tensors: q (B, H, L, D), k and v (B, Hkv, S, D or Dv), and the parameters of their scores."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    bias: Tensor | None = None
+    vector: Tensor | None = None
+
+
+class Options(NamedTuple):
+    """The numbers; `map`, `a` and `b` say how scores are mapped."""
+
+    scale: float
+    dropout: float = 0.0
+    per_edge: bool = False
+    map: int = 0
+    a: float = 0.0
+    b: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,23 +61,20 @@ class Formula(Kernel):
         return Formula(self.scale, self.map, self.vector[head : head + 1])
 
 
-def attend(
-    packed: Packed, tensors: Sequence[Any], seed: Tensor | None, numbers: Sequence[Any]
-) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp for (q, k, v, bias, vector): dense where that holds fewer numbers than the
-    edges."""
-    (q, k, v, bias, vector), (scale, dropout, per_edge, code, a, b) = tensors, numbers
+def attend(packed: Packed, inputs: Inputs, options: Options, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp: dense where that holds fewer numbers than the edges."""
+    (q, k, v, bias, vector), (scale, dropout, per_edge, code, a, b) = inputs, options
     bound = Bound(packed.distinct, packed.which, q.shape[2], k.shape[2])
-    options: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "kernel": Formula(scale, Map(KINDS[code], a, b), vector),
         "bias": None if bias is None else Bias(bias, per_edge),
     }
     if dropout:
-        options["dropout"] = Drop(dropout, seed, q.shape[1])
+        settings["dropout"] = Drop(dropout, seed, q.shape[1])
     device = str(q.device)
     if vector is None and q.shape[2] * k.shape[2] <= packed.pairs * q.shape[3]:
         prepared = reference.Prepared(bound.mask(device), places(bound, device))
-        out, lse, _ = reference.attend(q, k, v, prepared, **options)
+        out, lse, _ = reference.attend(q, k, v, prepared, **settings)
     else:
-        out, lse = gather.attend(q, k, v, gather.prepare(bound, device), **options)
+        out, lse = gather.attend(q, k, v, gather.prepare(bound, device), **settings)
     return out, lse.to(torch.float64 if q.dtype == torch.float64 else torch.float32)

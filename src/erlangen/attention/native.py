@@ -14,6 +14,7 @@ An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -22,7 +23,8 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from erlangen.attention import formula, packing
-from erlangen.attention.operators import _PLAIN, Kernel, Tensors, define
+from erlangen.attention.formula import Inputs, Options
+from erlangen.attention.operators import _PLAIN, Kernel, Upstream, define
 from erlangen.errors import BackendError, ShapeError
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -55,13 +57,13 @@ def _like(x: Tensor, dim: int) -> Tensor:
 
 
 def _empty(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """An empty tensor of x's type, in memory of an earlier result that has been freed where it is large."""
+    """An empty tensor of x's type; a large one takes its memory from the buffer pool."""
     if packing.native is None or type(x) not in _PLAIN or not x.is_cpu:
         return x.new_empty(shape)
     size = prod(shape) * x.element_size()
     if size < packing.native.LARGE:
         return x.new_empty(shape)
-    return from_dlpack(packing.native.large_memory(size)).view(x.dtype).view(shape)
+    return from_dlpack(packing.native.pooled_buffer(size)).view(x.dtype).view(shape)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -85,105 +87,77 @@ def _threads(q: Tensor, packed: packing.Packed) -> int:
     return 1 if work < LITTLE else torch.get_num_threads()
 
 
-def _number(seed: Tensor | None) -> int:
-    """The seed of the dropout; a tensor, so that drawing one is part of a compiled graph."""
-    return 0 if seed is None else int(seed)
+def results(q: Tensor, v: Tensor, with_statistics: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Empty tensors for the output, the log-sum-exp, and what the gradient needs of each row."""
+    wide = _accumulator(q.dtype)
+    statistics = q.new_empty((*q.shape[:3], 2), dtype=wide) if with_statistics else None
+    return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=wide), statistics
 
 
-def _outputs(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
-    q, v = tensors[0], tensors[2]
-    return (*_results(q, v), _statistics(q))
+def _gradient(x: Tensor) -> Tensor:
+    return _like(x, x.size(-1)) if x.dim() == 4 else x.new_zeros(x.shape)
 
 
-def _results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    return _like(q, v.size(-1)), q.new_empty(q.shape[:3], dtype=_accumulator(q.dtype))
+def gradients(inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Empty tensors for the gradients of the inputs, zeros for those of parameters."""
+    return tuple(inputs[0].new_empty(0) if x is None else _gradient(x) for x in inputs)
 
 
-def _statistics(q: Tensor) -> Tensor:
-    return q.new_empty((*q.shape[:3], 2), dtype=_accumulator(q.dtype))
+def as_read(inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The inputs as the kernels read them: features contiguous, parameters contiguous as a whole."""
+    return tuple(None if x is None else _rows(x) if x.dim() == 4 else x.detach().contiguous() for x in inputs)
 
 
-def _gradients(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    q, k, v, bias, vector = tensors
-    dbias, dvector = (q.new_empty((0,)) if x is None else x.new_zeros(x.shape) for x in (bias, vector))
-    return _like(q, q.size(-1)), _like(k, k.size(-1)), _like(v, v.size(-1)), dbias, dvector
-
-
-def _whole(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.detach().contiguous()
+def upstream_as_read(upstream: Upstream) -> tuple[Tensor | None, ...]:
+    """What came from above and from the forward pass, as the kernels read it."""
+    return *as_read(upstream[:3]), upstream.statistics.detach().contiguous()
 
 
 def _kernel(name: str) -> Kernel:
     run_forward: Any = getattr(packing.native, f"{name}_forward", None)
     run_backward: Any = getattr(packing.native, f"{name}_backward", None)
 
-    def scores(vector, per_edge, map, a, b, *backward):
-        """What both passes say of scores, after everything else."""
-        if name == "edges":
-            return map, a, b, per_edge, *backward[:1], vector, *backward[1:]
-        if vector is not None or per_edge:
-            raise BackendError(f"erlangen::{name} takes neither a vector nor a bias of edges")
-        return map, a, b
-
-    def forward(packed, tensors, seed, numbers, with_statistics):
-        if run_forward is None:
+    def arguments(packed, inputs, options, seed):
+        """What the entry points take after the index. The seed is a tensor, so that drawing one is part of a
+        compiled graph."""
+        if packing.native is None:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
-        (q, k, v, bias, vector), (scale, dropout, per_edge, map, a, b) = tensors, numbers
-        out, lse = _results(q, v)
-        statistics = _statistics(q) if with_statistics else None
-        run_forward(
-            packed.tiles if name == "tiles" else packed.runs,
-            *(_rows(q), _rows(k), _rows(v), _whole(bias), out, lse, statistics),
-            *(scale, dropout, _number(seed), _threads(q, packed)),
-            *(scores(_whole(vector), per_edge, map, a, b) if vector is not None or per_edge or map else ()),
-        )
-        return out, lse, statistics
+        if name == "tiles" and (inputs.vector is not None or options.per_edge):
+            raise BackendError("erlangen::tiles takes neither a vector nor a bias of edges")
+        return as_read(inputs), options, 0 if seed is None else int(seed), _threads(inputs.q, packed)
 
-    def backward(packed, tensors, seed, numbers, grad, grad_lse, out, statistics):
-        if run_backward is None:
-            raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
-        (q, k, v, bias, vector), (scale, dropout, per_edge, map, a, b) = tensors, numbers
-        dq, dk, dv, dbias, dvector = _gradients(tensors)
-        q, grad, k, v = (_rows(x) for x in (q, grad, k, v))
-        bias, vector = _whole(bias), _whole(vector)
-        transposed = bias.index_select(1, packed.order) if per_edge and bias is not None else None
-        run_backward(
-            *((packed.tiles,) if name == "tiles" else (packed.runs, packed.transposed)),
-            *(q, k, v, bias, grad, _whole(grad_lse), _rows(out), _whole(statistics)),
-            *(dq, dk, dv, None if bias is None else dbias),
-            *(scale, dropout, _number(seed), _threads(q, packed)),
-            *scores(vector, per_edge, map, a, b, transposed, None if vector is None else dvector),
-        )
-        return dq, dk, dv, dbias, dvector
+    def forward(packed, inputs, options, seed, made):
+        given = arguments(packed, inputs, options, seed)
+        run_forward(packed.tiles if name == "tiles" else packed.runs, *given, made)
 
-    return Kernel(
-        forward,
-        backward,
-        formula.attend,
-        _outputs,
-        _gradients,
-        packing.packed,
-        dropout=lambda numbers: numbers[1],
-    )
+    def backward(packed, inputs, options, seed, upstream, made):
+        given = *arguments(packed, inputs, options, seed), upstream_as_read(upstream), made
+        if name == "tiles":
+            return run_backward(packed.tiles, *given)
+        by_key = inputs.bias.detach().index_select(1, packed.order) if options.per_edge else None
+        run_backward(packed.runs, packed.transposed, by_key, *given)
+
+    def empty(inputs, with_statistics):
+        return results(inputs.q, inputs.v, with_statistics)
+
+    return Kernel(Inputs, Options, forward, backward, formula.attend, empty, gradients, packing.packed)
 
 
-_TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? vector"
-_NUMBERS = "float scale, float dropout, bool per_edge, int map, float a, float b"
-
-tiles, _call_tiles = define("tiles", _TENSORS, _NUMBERS, _kernel("tiles"))
-edges, _call_edges = define("edges", _TENSORS, _NUMBERS, _kernel("edges"))
+tiles, _call_tiles = define("tiles", _kernel("tiles"))
+edges, _call_edges = define("edges", _kernel("edges"))
 
 
 def call_tiles(q, k, v, bias, relation, scale, dropout, seed, map=0, a=0.0, b=0.0):
     """Output and log-sum-exp by tiles; `relation` is packed, or the index of one."""
-    return _call_tiles(q, k, v, bias, None, relation, seed, scale, dropout, False, map, a, b)
+    return _call_tiles(Inputs(q, k, v, bias), relation, seed, Options(scale, dropout, False, map, a, b))
 
 
 def call_edges(
     q, k, v, bias, relation, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0
 ):
     """Output and log-sum-exp by edges; `relation` is packed, or the index of one."""
-    return _call_edges(q, k, v, bias, vector, relation, seed, scale, dropout, per_edge, map, a, b)
+    options = Options(scale, dropout, per_edge, map, a, b)
+    return _call_edges(Inputs(q, k, v, bias, vector), relation, seed, options)
 
 
 def cast(

@@ -1,22 +1,21 @@
 """Torch operators around native kernels: autograd of any order, `torch.func`, fake tensors, compile and
 export.
 
-An operator takes five tensors (any of which may be None where its schema says so), the index of a relation,
-the seed of its dropout, and numbers. It returns the output, the log-sum-exp, and the statistics that its
-gradient needs. Its `formula` computes output and log-sum-exp by differentiable PyTorch operations; it serves
-whatever the kernels cannot: gradients of gradients, and forward-mode derivatives."""
+An operator takes its inputs (tensors), the index of a relation, the seed of its dropout, and its options
+(numbers). Inputs and options are named tuples, of which the schema and the extension's argument structs are
+made. It returns the output, the log-sum-exp, and the statistics that its gradient needs. Its `formula`
+computes output and log-sum-exp by differentiable PyTorch operations: the fallback for whatever the kernels
+cannot, gradients of gradients and forward-mode derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
-
-TENSORS = 5
 
 _PLAIN = {Tensor, torch.nn.Parameter}
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -25,8 +24,11 @@ _transform: Any = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[
 
 _library = torch.library.Library("erlangen", "DEF")
 
-Tensors = Sequence[Any]
-"""Five tensors, or None."""
+_SCHEMA = {Tensor: "Tensor", Tensor | None: "Tensor?", float: "float", bool: "bool", int: "int"}
+
+
+def _schema(fields: type) -> str:
+    return ", ".join(f"{_SCHEMA[kind]} {name}" for name, kind in get_type_hints(fields).items())
 
 
 def unwatched(*tensors: Tensor) -> bool:
@@ -48,93 +50,114 @@ def unwatched(*tensors: Tensor) -> bool:
 class Kernel(NamedTuple):
     """What an operator is made of."""
 
-    forward: Callable[..., tuple[Any, ...]]
-    """forward(packed, tensors, seed, numbers, with_statistics): output, log-sum-exp, statistics or None."""
-    backward: Callable[..., tuple[Tensor, ...]]
-    """backward(packed, tensors, seed, numbers, grad, grad_lse, out, statistics): the gradients of the
-    tensors, an empty tensor for None."""
+    inputs: Any
+    """The named tuple of its tensors; where one is None, so is the gradient."""
+    options: Any
+    """The named tuple of its numbers, `dropout` among them if it has any."""
+    forward: Callable[..., None]
+    """forward(packed, inputs, options, seed, results): fills the results."""
+    backward: Callable[..., None]
+    """backward(packed, inputs, options, seed, upstream, gradients): fills the gradients."""
     formula: Callable[..., tuple[Tensor, Tensor]]
-    """formula(packed, tensors, seed, numbers): output and log-sum-exp, differentiable."""
-    outputs: Callable[[Tensors], tuple[Tensor, ...]]
-    """Empty tensors for output, log-sum-exp and statistics."""
-    gradients: Callable[[Tensors], tuple[Tensor, ...]]
-    """Empty tensors for the gradients of the tensors."""
+    """formula(packed, inputs, options, seed): output and log-sum-exp, differentiable."""
+    results: Callable[..., tuple[Any, ...]]
+    """results(inputs, with_statistics): empty tensors for output, log-sum-exp and statistics, or None."""
+    gradients: Callable[..., tuple[Tensor, ...]]
+    """gradients(inputs): tensors to be filled with the gradients, and any tensor for None."""
     packed: Callable[[Tensor], Any]
     """What was packed as an index."""
-    dropout: Callable[[Sequence[Any]], float]
-    """The dropout among the numbers."""
 
 
-def define(name: str, tensors: str, numbers: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
+class Upstream(NamedTuple):
+    """What the backward pass gets: the gradients of the results, and the results."""
+
+    grad: Tensor
+    grad_lse: Tensor | None
+    out: Tensor
+    statistics: Tensor
+
+
+def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
     """Defines `erlangen::<name>` and its gradient; returns the operator and a function that calls it.
 
-    `tensors` and `numbers` are the parts of its schema. The function takes the packed relation (or its index)
-    where the operator takes the index, and leaves out the dispatcher where nobody is watching."""
-    arguments = f"{tensors}, Tensor index, Tensor? seed, {numbers}"
+    The operator takes the fields of the inputs, the index, the seed, and the fields of the options. The
+    function takes the packed relation where the operator takes the index, and leaves out the dispatcher where
+    nobody is watching."""
+    arguments = f"{_schema(kernel.inputs)}, Tensor index, Tensor? seed, {_schema(kernel.options)}"
+    count = len(kernel.inputs._fields)
     _library.define(f"{name}({arguments}) -> (Tensor, Tensor, Tensor)")
     _library.define(
         f"{name}_backward(Tensor? grad, Tensor? grad_lse, Tensor out, Tensor statistics, {arguments})"
-        " -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+        f" -> ({', '.join(['Tensor'] * count)})"
     )
     operator = getattr(torch.ops.erlangen, name).default
     gradient = getattr(torch.ops.erlangen, f"{name}_backward").default
 
-    def forward(*inputs):
-        given, index, seed, *rest = _split(inputs)
-        return kernel.forward(kernel.packed(index), given, seed, rest, True)
+    def split(flat):
+        return kernel.inputs(*flat[:count]), flat[count], flat[count + 1], kernel.options(*flat[count + 2 :])
 
-    def backward(grad, grad_lse, out, statistics, *inputs):
-        given, index, seed, *rest = _split(inputs)
-        grad = torch.zeros_like(out) if grad is None else grad
-        return kernel.backward(kernel.packed(index), given, seed, rest, grad, grad_lse, out, statistics)
+    def run_forward(relation, inputs, options, seed, with_statistics=True):
+        made = kernel.results(inputs, with_statistics)
+        kernel.forward(relation, inputs, options, seed, made)
+        return made
+
+    def run_backward(relation, inputs, options, seed, grad, grad_lse, out, statistics):
+        upstream = Upstream(torch.zeros_like(out) if grad is None else grad, grad_lse, out, statistics)
+        made = kernel.gradients(inputs)
+        filled = tuple(None if x is None else d for x, d in zip(inputs, made, strict=True))
+        kernel.backward(relation, inputs, options, seed, upstream, filled)
+        return made
+
+    def forward(*flat):
+        inputs, index, seed, options = split(flat)
+        return run_forward(kernel.packed(index), inputs, options, seed)
+
+    def backward(grad, grad_lse, out, statistics, *flat):
+        inputs, index, seed, options = split(flat)
+        return run_backward(kernel.packed(index), inputs, options, seed, grad, grad_lse, out, statistics)
 
     def setup_context(ctx, inputs, output):
-        given, ctx.relation, seed, *ctx.rest = _split(inputs)
+        given, ctx.relation, seed, ctx.options = split(inputs)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(output[2])
         ctx.save_for_backward(*given, seed, output[0], output[2])
 
     def differentiate(ctx, grad, grad_lse, _):
         *given, seed, out, statistics = ctx.saved_tensors
-        nothing = (None,) * (len(ctx.rest) + 2)
+        inputs, relation, options = kernel.inputs(*given), ctx.relation, ctx.options
+        nothing = (None,) * (len(options) + 2)
         if grad is None and grad_lse is None:
-            return *given_none(), *nothing
-        watched = [x for x in (*given, grad, grad_lse) if x is not None]
+            return *(None for _ in inputs), *nothing
+        watched = [x for x in (*inputs, grad, grad_lse) if x is not None]
         if torch.is_grad_enabled() and any(x.requires_grad for x in watched):
             # A gradient that will be differentiated itself: the kernels have no second pass.
-            return *by_formula(given, ctx.relation, seed, ctx.rest, grad, grad_lse), *nothing
-        if isinstance(ctx.relation, Tensor) or not unwatched(*watched):
-            found = gradient(grad, grad_lse, out, statistics, *given, _index(ctx.relation), seed, *ctx.rest)
+            return *by_formula(inputs, relation, options, seed, grad, grad_lse), *nothing
+        if isinstance(relation, Tensor) or not unwatched(*watched):
+            found = gradient(grad, grad_lse, out, statistics, *inputs, _index(relation), seed, *options)
         else:
-            grad = torch.zeros_like(out) if grad is None else grad
-            found = kernel.backward(ctx.relation, given, seed, ctx.rest, grad, grad_lse, out, statistics)
-        return *(None if x is None else d for x, d in zip(given, found, strict=True)), *nothing
+            found = run_backward(relation, inputs, options, seed, grad, grad_lse, out, statistics)
+        return *(None if x is None else d for x, d in zip(inputs, found, strict=True)), *nothing
 
-    def given_none():
-        return (None,) * TENSORS
-
-    def by_formula(given, relation, seed, rest, grad, grad_lse):
+    def by_formula(inputs, relation, options, seed, grad, grad_lse):
         relation = kernel.packed(relation) if isinstance(relation, Tensor) else relation
-        there = [n for n, x in enumerate(given) if x is not None]
+        given = {name: x for name, x in inputs._asdict().items() if x is not None}
 
         def run(*tensors):
-            full: list[Any] = [None] * TENSORS
-            for n, x in zip(there, tensors, strict=True):
-                full[n] = x
-            return kernel.formula(relation, full, seed, rest)
+            tracked = inputs._replace(**dict(zip(given, tensors, strict=True)))
+            return kernel.formula(relation, tracked, options, seed)
 
-        (out, lse), pull, *_ = torch.func.vjp(run, *(given[n] for n in there))
+        (out, lse), pull, *_ = torch.func.vjp(run, *given.values())
         grad = torch.zeros_like(out) if grad is None else grad
         found = pull((grad.to(out.dtype), torch.zeros_like(lse) if grad_lse is None else grad_lse))
-        by_place = dict(zip(there, found, strict=True))
-        return [by_place.get(n) for n in range(TENSORS)]
+        by_name = dict(zip(given, found, strict=True))
+        return [by_name.get(name) for name in inputs._fields]
 
     class Direct(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, *inputs):
-            given, relation, seed, *rest = _split(inputs)
-            output = kernel.forward(relation, given, seed, rest, True)
-            setup_context(ctx, inputs, output)
+        def forward(ctx, *flat):
+            inputs, relation, seed, options = split(flat)
+            output = run_forward(relation, inputs, options, seed)
+            setup_context(ctx, flat, output)
             return output
 
         @staticmethod
@@ -145,11 +168,11 @@ def define(name: str, tensors: str, numbers: str, kernel: Kernel) -> tuple[Any, 
         """The same for `torch.func`, whose form of a function takes tens of microseconds more."""
 
         @staticmethod
-        def forward(*inputs):  # pyright: ignore[reportIncompatibleMethodOverride]
-            given, relation, seed, *rest = _split(inputs)
-            if isinstance(relation, Tensor) or not unwatched(*(x for x in given if x is not None)):
-                return operator(*given, _index(relation), seed, *rest)
-            return kernel.forward(relation, given, seed, rest, True)
+        def forward(*flat):  # pyright: ignore[reportIncompatibleMethodOverride]
+            inputs, relation, seed, options = split(flat)
+            if isinstance(relation, Tensor) or not unwatched(*(x for x in inputs if x is not None)):
+                return operator(*inputs, _index(relation), seed, *options)
+            return run_forward(relation, inputs, options, seed)
 
         @staticmethod
         def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -166,13 +189,13 @@ def define(name: str, tensors: str, numbers: str, kernel: Kernel) -> tuple[Any, 
 
         The first `leading` inputs belong to the backward pass. It sums the gradients of parameters over the
         batch."""
-        given = inputs[leading : leading + TENSORS]
+        given, _, seed, options = split(inputs[leading:])
         parameters = [
             n for n, x in enumerate(given, leading) if x is not None and x.dim() - (dims[n] is not None) != 4
         ]
-        seed, rest = inputs[leading + TENSORS + 1], inputs[leading + TENSORS + 2 :]
         mixed = any(leading or dims[n] is not None for n in parameters)
-        if mixed or kernel.dropout(rest) or (seed is not None and dims[leading + TENSORS + 1] is not None):
+        seeds = seed is not None and dims[leading + count + 1] is not None
+        if mixed or seeds or getattr(options, "dropout", 0.0):
             each = [
                 run(
                     *(
@@ -185,7 +208,7 @@ def define(name: str, tensors: str, numbers: str, kernel: Kernel) -> tuple[Any, 
             return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
 
         def fold(n, x):
-            if not isinstance(x, Tensor) or n >= leading + TENSORS or n in parameters:
+            if not isinstance(x, Tensor) or n >= leading + count or n in parameters:
                 return x
             dim = dims[n]
             x = x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
@@ -195,25 +218,19 @@ def define(name: str, tensors: str, numbers: str, kernel: Kernel) -> tuple[Any, 
         whole = tuple(x.unflatten(0, (size, -1)) if x.dim() > 1 else x for x in found)
         return whole, tuple(0 if x.dim() > 1 else None for x in found)
 
-    def call(*inputs):
-        given, relation, seed, rest = (
-            inputs[:TENSORS],
-            inputs[TENSORS],
-            inputs[TENSORS + 1],
-            inputs[TENSORS + 2 :],
-        )
-        watched = [x for x in given if x is not None]
+    def call(inputs, relation, seed, options):
+        watched = [x for x in inputs if x is not None]
         if unwatched(*watched) and watched[0].is_cpu:
             relation = kernel.packed(relation) if isinstance(relation, Tensor) else relation
             if torch.is_grad_enabled() and any(x.requires_grad for x in watched):
-                return Direct.apply(*given, relation, seed, *rest)[:2]  # pyright: ignore[reportOptionalSubscript]
-            return kernel.forward(relation, given, seed, rest, False)[:2]
+                return Direct.apply(*inputs, relation, seed, *options)[:2]  # pyright: ignore[reportOptionalSubscript]
+            return run_forward(relation, inputs, options, seed, with_statistics=False)[:2]
         if not is_compiling() and forward_ad._current_level >= 0:
             relation = kernel.packed(relation) if isinstance(relation, Tensor) else relation
-            return kernel.formula(relation, given, seed, rest)
+            return kernel.formula(relation, inputs, options, seed)
         if not is_compiling() and _transform() is not None:
-            return Transformed.apply(*inputs)[:2]  # pyright: ignore[reportOptionalSubscript]
-        return operator(*given, _index(relation), seed, *rest)[:2]
+            return Transformed.apply(*inputs, relation, seed, *options)[:2]  # pyright: ignore[reportOptionalSubscript]
+        return operator(*inputs, _index(relation), seed, *options)[:2]
 
     def vmapped_backward(info, dims, *inputs):
         return batched(gradient, info.batch_size, dims, inputs, 4)
@@ -223,18 +240,12 @@ def define(name: str, tensors: str, numbers: str, kernel: Kernel) -> tuple[Any, 
 
     _library.impl(name, forward, "CPU")
     _library.impl(f"{name}_backward", backward, "CPU")
-    torch.library.register_fake(operator, lambda *inputs: kernel.outputs(inputs[:TENSORS]), lib=_library)
-    torch.library.register_fake(
-        gradient, lambda *inputs: kernel.gradients(inputs[4 : 4 + TENSORS]), lib=_library
-    )
+    torch.library.register_fake(operator, lambda *flat: kernel.results(split(flat)[0], True), lib=_library)
+    torch.library.register_fake(gradient, lambda *flat: kernel.gradients(split(flat[4:])[0]), lib=_library)
     torch.library.register_autograd(operator, differentiate, setup_context=setup_context, lib=_library)
     torch.library.register_vmap(operator, vmapped, lib=_library)
     torch.library.register_vmap(gradient, vmapped_backward, lib=_library)
     return operator, call
-
-
-def _split(inputs: Sequence[Any]) -> list[Any]:
-    return [inputs[:TENSORS], *inputs[TENSORS:]]
 
 
 def _index(relation: Any) -> Tensor:

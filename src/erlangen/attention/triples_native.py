@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -23,8 +23,8 @@ from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.attention.binding import made_plain
-from erlangen.attention.native import LITTLE, _accumulator, _like, _rows
-from erlangen.attention.operators import Kernel, Tensors, define
+from erlangen.attention.native import LITTLE, as_read, gradients, results, upstream_as_read
+from erlangen.attention.operators import Kernel, define
 from erlangen.errors import BackendError, ErlangenError
 from erlangen.relations import Triples
 
@@ -32,6 +32,22 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 _run_forward: Any = getattr(packing.native, "triples_forward", None)
 _run_backward: Any = getattr(packing.native, "triples_backward", None)
+
+
+class Inputs(NamedTuple):
+    """The tensors, of shape (batch, heads, n, dim)."""
+
+    q: Tensor
+    k1: Tensor
+    k2: Tensor
+    v1: Tensor
+    v2: Tensor
+
+
+class Options(NamedTuple):
+    """The number."""
+
+    scale: float
 
 
 class PackedTriples:
@@ -117,7 +133,7 @@ def reference(inputs: Sequence[Tensor], row: Tensor, first: Tensor, second: Tens
 
 def attend(inputs: Sequence[Tensor], triples: PackedTriples | Tensor, scale: float) -> Tensor:
     """The output for q, k1, k2, v1, v2 of shape (batch, heads, n, dim) and packed triples, or their index."""
-    return _call(*inputs, triples, None, scale)[0]
+    return _call(Inputs._make(inputs), triples, None, Options(scale))[0]
 
 
 def _threads(q: Tensor, packed: PackedTriples) -> int:
@@ -125,45 +141,29 @@ def _threads(q: Tensor, packed: PackedTriples) -> int:
     return 1 if work < LITTLE else torch.get_num_threads()
 
 
-def _forward(packed, tensors, seed, numbers, with_statistics):
+def _forward(packed, inputs, options, seed, made):
     if _run_forward is None:
         raise BackendError(
             f"erlangen::triples needs the native extension: {packing.missing or 'it is outdated'}"
         )
-    out, lse, statistics = _outputs(tensors)
-    inputs = [_rows(x) for x in tensors]
-    _run_forward(packed.native, *inputs, out, lse, statistics, *numbers, _threads(tensors[0], packed))
-    return out, lse, statistics
+    _run_forward(packed.native, as_read(inputs), options.scale, _threads(inputs.q, packed), made)
 
 
-def _backward(packed, tensors, seed, numbers, grad, grad_lse, out, statistics):
-    gradients = _gradients(tensors)
-    inputs = [_rows(x) for x in (*tensors, grad, out)]
-    statistics = statistics.detach().contiguous()
-    _run_backward(packed.native, *inputs, statistics, *gradients, *numbers, _threads(tensors[0], packed))
-    return gradients
+def _backward(packed, inputs, options, seed, upstream, made):
+    upstream = upstream_as_read(upstream._replace(grad_lse=None))  # only the output is differentiated
+    threads = _threads(inputs.q, packed)
+    _run_backward(packed.native, as_read(inputs), options.scale, threads, upstream, made)
 
 
-def _formula(packed, tensors, seed, numbers):
-    return reference(tensors, *packed.edges, *numbers)
+def _formula(packed, inputs, options, seed):
+    row, first, second = packed.edges
+    return reference(inputs, row, first, second, options.scale)
 
 
-def _outputs(tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
-    q, v1, wide = tensors[0], tensors[3], _accumulator(tensors[0].dtype)
-    return (
-        _like(q, v1.size(-1)),
-        q.new_empty(q.shape[:3], dtype=wide),
-        q.new_empty((*q.shape[:3], 2), dtype=wide),
-    )
-
-
-def _gradients(tensors: Tensors) -> tuple[Tensor, ...]:
-    return tuple(_like(x, x.size(-1)) for x in tensors)
+def _results(inputs, with_statistics):
+    return results(inputs.q, inputs.v1, with_statistics)
 
 
 operator, _call = define(
-    "triples",
-    "Tensor q, Tensor k1, Tensor k2, Tensor v1, Tensor v2",
-    "float scale",
-    Kernel(_forward, _backward, _formula, _outputs, _gradients, _packed, dropout=lambda numbers: 0.0),
+    "triples", Kernel(Inputs, Options, _forward, _backward, _formula, _results, gradients, _packed)
 )

@@ -1,13 +1,16 @@
-// Arrays as they come from Python: their types, and the checks that make them safe to read. A problem (P below) has a
-// storage type and a batch size.
+// Tensors as they come from Python, and the checks that make them safe to read. A problem (P below) has a storage type
+// and a batch size.
 #pragma once
+#include <nanobind/ndarray.h>
+
+#include <initializer_list>
 #include <optional>
-#include <stdexcept>
-#include <string>
+#include <utility>
 
 #include "exchange.h"
 #include "index.h"
-#include "problem.h"
+#include "require.h"
+#include "view.h"
 
 namespace erlangen {
 
@@ -19,26 +22,27 @@ class Array {
   // False where the object is no such tensor.
   bool take(nb::handle object, uint32_t flags, nb::detail::cleanup_list* cleanup) noexcept {
     maker_ = exchange_of(object);
-    if (maker_ && maker_->borrow) {
-      if (maker_->borrow(object.ptr(), &tensor_) != 0) {
+    if (maker_ && maker_->dltensor_from_py_object_no_sync) {
+      if (maker_->dltensor_from_py_object_no_sync(object.ptr(), &tensor_) != 0) {
         PyErr_Clear();
         return false;
       }
-      return tensor_.device.device_type == nb::device::cpu::value && (tensor_.ndim == 0 || tensor_.strides);
+      return tensor_.device.device_type == kDLCPU && (tensor_.ndim == 0 || tensor_.strides);
     }
     nb::detail::make_caster<Capsule> caster;
     if (!caster.from_python(object, flags, cleanup)) return false;
-    kept_ = std::move(caster.value);
-    tensor_.data = const_cast<void*>(static_cast<const void*>(kept_.data()));
-    tensor_.dtype = kept_.dtype();
-    tensor_.ndim = static_cast<int32_t>(kept_.ndim());
-    tensor_.shape = const_cast<int64_t*>(kept_.shape_ptr());
-    tensor_.strides = const_cast<int64_t*>(kept_.stride_ptr());
+    fallback_ = std::move(caster.value);
+    tensor_.data = const_cast<void*>(static_cast<const void*>(fallback_.data()));
+    const nb::dlpack::dtype type = fallback_.dtype();
+    tensor_.dtype = {type.code, type.bits, type.lanes};
+    tensor_.ndim = static_cast<int32_t>(fallback_.ndim());
+    tensor_.shape = const_cast<int64_t*>(fallback_.shape_ptr());
+    tensor_.strides = const_cast<int64_t*>(fallback_.stride_ptr());
     return true;
   }
-  const Exchange* maker() const { return maker_; }
+  const DLPackExchangeAPI* maker() const { return maker_; }
   size_t ndim() const { return static_cast<size_t>(tensor_.ndim); }
-  nb::dlpack::dtype dtype() const { return tensor_.dtype; }
+  DLDataType dtype() const { return tensor_.dtype; }
   int64_t shape(size_t d) const { return tensor_.shape[d]; }
   int64_t stride(size_t d) const { return tensor_.strides[d]; }
   int64_t size() const {
@@ -49,36 +53,20 @@ class Array {
   void* data() const { return static_cast<char*>(tensor_.data) + tensor_.byte_offset; }
 
  private:
-  const Exchange* maker_ = nullptr;
-  Tensor tensor_;
-  Capsule kept_;
+  const DLPackExchangeAPI* maker_ = nullptr;
+  DLTensor tensor_{};
+  Capsule fallback_;
 };
 
 using Input = Array<nb::ndarray<nb::ro, nb::device::cpu>>;
 using Output = Array<nb::ndarray<nb::device::cpu>>;
-template <class T>
-using Integers = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
 
-// Texts are put together only when something is wrong: twenty of them would be a good part of a decoding step.
-inline void require(bool condition, const char* message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-inline void require(bool condition, const char* name, const char* message) {
-  if (!condition) throw std::invalid_argument(std::string(name) + ": " + message);
-}
-
-template <class T>
-Span<T> span(const Integers<T>& x) {
-  return {x.data(), static_cast<int64_t>(x.size())};
-}
-
-inline std::optional<Storage> storage_of(nb::dlpack::dtype type) {
-  const auto code = static_cast<nb::dlpack::dtype_code>(type.code);
+inline std::optional<Storage> storage_of(DLDataType type) {
   if (type.lanes != 1) return {};
-  if (code == nb::dlpack::dtype_code::Float && type.bits == 32) return Storage::f32;
-  if (code == nb::dlpack::dtype_code::Float && type.bits == 64) return Storage::f64;
-  if (code == nb::dlpack::dtype_code::Float && type.bits == 16) return Storage::f16;
-  if (code == nb::dlpack::dtype_code::Bfloat && type.bits == 16) return Storage::bf16;
+  if (type.code == kDLFloat && type.bits == 32) return Storage::f32;
+  if (type.code == kDLFloat && type.bits == 64) return Storage::f64;
+  if (type.code == kDLFloat && type.bits == 16) return Storage::f16;
+  if (type.code == kDLBfloat && type.bits == 16) return Storage::bf16;
   return {};
 }
 
@@ -118,5 +106,20 @@ void* accumulators(const Array<C>& x, const P& p, std::initializer_list<int64_t>
 template <class Capsule>
 struct nanobind::detail::type_caster<erlangen::Array<Capsule>> {
   NB_TYPE_CASTER(erlangen::Array<Capsule>, make_caster<Capsule>::Name)
-  bool from_python(handle src, uint32_t flags, cleanup_list* cleanup) noexcept { return value.take(src, flags, cleanup); }
+  bool from_python(handle src, uint32_t flags, cleanup_list* cleanup) noexcept {
+    return value.take(src, flags, cleanup);
+  }
+};
+
+template <class T>
+struct nanobind::detail::type_caster<erlangen::Span<T>> {
+  using Integers = make_caster<nb::ndarray<const T, nb::c_contig, nb::device::cpu>>;
+  NB_TYPE_CASTER(erlangen::Span<T>, Integers::Name)
+  bool from_python(handle src, uint32_t flags, cleanup_list* cleanup) noexcept {
+    if (!array.from_python(src, flags, cleanup)) return false;
+    const auto& x = array.value;
+    value = {x.data(), static_cast<int64_t>(x.size()), {x.shape_ptr(), x.shape_ptr() + x.ndim()}};
+    return true;
+  }
+  Integers array;
 };

@@ -1,11 +1,10 @@
-#include "pieces.h"
+#include "tile_pieces.h"
 
 #include <algorithm>
 
-#include "threads.h"
+#include "thread_pool.h"
 
 namespace erlangen {
-
 namespace {
 
 // The longest interval of key blocks, roughly, that no other piece of the same key head touches.

@@ -1,4 +1,4 @@
-"""Memory of large results is used again once nobody uses them, and only then."""
+"""Buffers of large results are used again once nobody uses them, and only then."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MB = 2**20
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept():
+def empty_pool():
     clear_cache()
     yield
     clear_cache()
 
 
 def memory(megabytes):
-    return from_dlpack(packing.native.large_memory(megabytes * MB))
+    return from_dlpack(packing.native.pooled_buffer(megabytes * MB))
 
 
 def test_freed_memory_is_used_again_and_memory_in_use_is_not():
@@ -53,7 +53,7 @@ def test_a_block_is_not_used_for_much_less_than_it_holds():
 
 def test_a_capsule_nobody_consumed_gives_its_memory_back():
     place = memory(40).data_ptr()
-    capsule = packing.native.large_memory(40 * MB)
+    capsule = packing.native.pooled_buffer(40 * MB)
     assert memory(40).data_ptr() != place
     del capsule
     gc.collect()
@@ -76,7 +76,7 @@ def test_at_most_a_gibibyte_is_kept_and_clear_cache_gives_it_back():
 
 def test_memory_must_have_a_size():
     with pytest.raises(ValueError, match="bytes must be positive"):
-        packing.native.large_memory(0)
+        packing.native.pooled_buffer(0)
 
 
 def test_threads_never_share_memory():

@@ -1,17 +1,12 @@
-#include "threads.h"
+#include "thread_pool.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <queue>
@@ -25,9 +20,8 @@ namespace {
 int64_t part_of(int64_t left, int threads) { return std::max<int64_t>(1, left / (4 * threads)); }
 
 struct Job {
-  TaskFunction function;
-  void* context;
-  int64_t tasks, together;
+  const std::function<void(int64_t)>& task;
+  int64_t tasks, grain;
   int threads;
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
@@ -36,9 +30,9 @@ struct Job {
   void work() {
     try {
       for (int64_t t = next.load(std::memory_order_relaxed); t < tasks;) {
-        const int64_t last = t + std::min(together, part_of(tasks - t, threads));
+        const int64_t last = t + std::min(grain, part_of(tasks - t, threads));
         if (!next.compare_exchange_weak(t, last, std::memory_order_relaxed)) continue;
-        for (; t < last; ++t) function(context, t);
+        for (; t < last; ++t) task(t);
         t = next.load(std::memory_order_relaxed);
       }
     } catch (...) {
@@ -119,30 +113,22 @@ Pool& the_pool() {
   return *pool;
 }
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-
-struct Slot {
-  std::unique_ptr<void, Free> memory;
-  std::size_t size = 0;
-};
-
 }  // namespace
 
-void run_tasks(int64_t tasks, int threads, int64_t together, TaskFunction function, void* context) {
+void parallel(int64_t tasks, int threads, const std::function<void(int64_t)>& task, int64_t grain) {
   threads = static_cast<int>(std::min<int64_t>(threads, tasks));
-  Job job{function, context, tasks, together, threads};
+  Job job{task, tasks, grain, threads};
   Pool& own = the_pool();
-  const OpenMPParallel parallel = threads > 1 ? openmp() : nullptr;
-  if (parallel)
-    parallel([](void* shared) { static_cast<Job*>(shared)->work(); }, &job, static_cast<unsigned>(threads), 0);
+  const OpenMPParallel team = threads > 1 ? openmp() : nullptr;
+  if (team)
+    team([](void* shared) { static_cast<Job*>(shared)->work(); }, &job, static_cast<unsigned>(threads), 0);
   else
     own.run(job, threads);
   if (job.error) std::rethrow_exception(job.error);
 }
 
-void run_chains(const std::vector<int64_t>& left, int threads, ChainFunction advance, void* context) {
+void parallel_chains(const std::vector<int64_t>& left, int threads,
+                     const std::function<int64_t(int64_t, int64_t)>& advance) {
   std::mutex mutex;
   std::priority_queue<std::pair<int64_t, int64_t>> idle;  // what is left, and of which chain
   int64_t all_left = 0;
@@ -158,36 +144,12 @@ void run_chains(const std::vector<int64_t>& left, int threads, ChainFunction adv
       idle.pop();
       const int64_t work = part_of(all_left, threads);
       lock.unlock();
-      const int64_t after = advance(context, -chain, work);
+      const int64_t after = advance(-chain, work);
       lock.lock();
       all_left -= before - after;
       if (after > 0) idle.emplace(after, chain);
     }
   });
-}
-
-void* scratch(int slot, std::size_t bytes) {
-  thread_local Slot slots[2];
-  Slot& s = slots[slot];
-  if (bytes > s.size) {
-    s.memory.reset();
-    s.size = 0;
-    const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
-    s.memory.reset(std::aligned_alloc(4096, rounded));
-    if (!s.memory) throw std::bad_alloc();
-    s.size = rounded;
-    prefer_large_pages(s.memory.get(), rounded);
-  }
-  return s.memory.get();
-}
-
-void prefer_large_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
-#if defined(__linux__)
-  constexpr std::uintptr_t page = 4096, large = std::uintptr_t{2} << 20;
-  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
-  const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
-  if (last >= first + large) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // only advice
-#endif
 }
 
 int64_t pieces_of_work(int64_t least) {

@@ -1,9 +1,41 @@
-// Scalar functions of a score with their derivatives, on vectors.
+// Elementary functions on vectors.
 #pragma once
-#include "problem.h"
 #include "simd.h"
 
 namespace erlangen::ERLANGEN_ISA {
+
+inline constexpr double kLog2E = 1.4426950408889634074, kLn2 = 0.6931471805599453094;
+
+// 2^x for x <= 0 (and a little above); 0 below the smallest normal number, NaN for NaN.
+inline __attribute__((always_inline)) Vec<float> exp2(Vec<float> x) {
+  x = x < -127.0f ? broadcast(-127.0f) : x;
+  const Vec<float> shifted = x + 0x1.8p23f;  // the integer nearest to x is now in the low bits
+  const Vec<float> f = x - (shifted - 0x1.8p23f);
+  const Bits<float> power = (std::bit_cast<Bits<float>>(shifted) + 127) << 23;
+  Vec<float> y = f * 0x1.444004p-13f + 0x1.5f0896p-10f;
+  y = y * f + 0x1.3b2a1cp-7f;
+  y = y * f + 0x1.c6af6cp-5f;
+  y = y * f + 0x1.ebfbe0p-3f;
+  y = y * f + 0x1.62e430p-1f;
+  y = y * f + 1.0f;
+  return y * std::bit_cast<Vec<float>>(power);
+}
+inline __attribute__((always_inline)) Vec<double> exp2(Vec<double> x) {
+  x = x < -1023.0 ? broadcast(-1023.0) : x;
+  const Vec<double> shifted = x + 0x1.8p52;
+  const Vec<double> f = x - (shifted - 0x1.8p52);
+  const Bits<double> power = (std::bit_cast<Bits<double>>(shifted) + 1023) << 52;
+  const Vec<double> t = f * 0x1.62e42fefa39efp-1;  // e^t by its series: |t| < 0.35
+  Vec<double> y = t * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
+  for (double c : {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
+                   1.0 / 24, 1.0 / 6, 1.0 / 2, 1.0, 1.0})
+    y = y * t + c;
+  return y * std::bit_cast<Vec<double>>(power);
+}
+template <class T>
+inline T exp2(T x) {
+  return exp2(broadcast(x))[0];
+}
 
 template <class T>
 inline Vec<T> magnitude(Vec<T> x) {
@@ -47,58 +79,5 @@ inline Vec<T> log2(Vec<T> x) {
   result = x < std::numeric_limits<T>::min() ? broadcast(-kInf<T>) : result;
   return x - x == 0 ? result : x;  // inf and NaN stay
 }
-
-template <class T>
-struct ScoreMap {
-  MapKind kind;
-  T a, b;
-
-  explicit ScoreMap(const Problem& p) : kind(p.map), a(static_cast<T>(p.map_a)), b(static_cast<T>(p.map_b)) {}
-  bool active() const { return kind != MapKind::identity; }
-
-  template <MapKind K>
-  Vec<T> value(Vec<T> x) const {
-    if constexpr (K == MapKind::cap) return a * tanh<T>(x / a);
-    if constexpr (K == MapKind::leaky) return x > 0 ? x : x * a;
-    if constexpr (K == MapKind::log) return log2<T>(magnitude<T>(x + b)) * (a * static_cast<T>(kLn2));
-    return x;
-  }
-  template <MapKind K>
-  Vec<T> slope(Vec<T> x) const {
-    if constexpr (K == MapKind::cap) {
-      const Vec<T> t = tanh<T>(x / a);
-      return 1 - t * t;
-    }
-    if constexpr (K == MapKind::leaky) return x > 0 ? broadcast(T{1}) : broadcast(a);
-    if constexpr (K == MapKind::log) {  // weights that vanish are not differentiated
-      const Vec<T> from = x + b;
-      return magnitude<T>(from) < std::numeric_limits<T>::min() ? Vec<T>{} : a / from;
-    }
-    return broadcast(T{1});
-  }
-
-  // Calls f with the kind as a compile-time constant.
-  template <class F>
-  auto with_kind(F&& f) const {
-    switch (kind) {
-      case MapKind::cap: return f(std::integral_constant<MapKind, MapKind::cap>());
-      case MapKind::leaky: return f(std::integral_constant<MapKind, MapKind::leaky>());
-      case MapKind::log: return f(std::integral_constant<MapKind, MapKind::log>());
-      case MapKind::identity: break;
-    }
-    return f(std::integral_constant<MapKind, MapKind::identity>());
-  }
-
-  // Scores become their values in units of log2; `slopes` (if any) takes the derivatives. Whole vectors.
-  __attribute__((noinline)) void apply(T* x, T* slopes, int64_t count) const {
-    with_kind([&](auto k) {
-      for (int64_t i = 0; i < count; i += kLanes<T>) {
-        const Vec<T> from = load(x + i);
-        store(x + i, value<k()>(from) * static_cast<T>(kLog2E));
-        if (slopes) store(slopes + i, slope<k()>(from));
-      }
-    });
-  }
-};
 
 }  // namespace erlangen::ERLANGEN_ISA
