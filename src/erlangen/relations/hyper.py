@@ -13,8 +13,8 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.graphs import PRINTED, Graph
 from erlangen.relations.lookup import indices, to_numpy
+from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation
-from erlangen.relations.truth import Undecided
 
 MAX_POINTS = 2_000_000
 """Most positions of a ternary relation: a triple of positions then fits into 64 bits."""
@@ -22,7 +22,7 @@ MAX_TRIPLES = 100_000_000
 """Most triples that are ever listed."""
 
 
-class HyperRelation(Undecided, ABC):
+class HyperRelation(AnyRelation, ABC):
     """A ternary relation T within [n]^3: (i, j, l) in T means that query i reads the keys j and l together.
 
     The neighbourhood of i is a set of *pairs*, T_i = {(j, l) : (i, j, l) in T}, and the order within a pair
@@ -38,16 +38,23 @@ class HyperRelation(Undecided, ABC):
     [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0)]
     """
 
+    arity = 3
+
     @property
     def size(self) -> int | None:
         """The only number of positions this relation fits, or None when it fits any."""
         return None
 
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        """`size`, as queries and keys."""
+        return None if self.size is None else (self.size, self.size)
+
     @abstractmethod
     def _bind(self, n: int) -> Triples:
         """The triples on n positions; n fits `size`."""
 
-    def on(self, n: Any = None) -> Triples:
+    def on(self, n: Any = None) -> Triples:  # type: ignore[override]
         """Bind to n positions; n may be left out where the relation has a size of its own.
 
         >>> from erlangen.relations import Fano, WindowSquared

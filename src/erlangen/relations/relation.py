@@ -12,8 +12,8 @@ from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.shown import Shown
-from erlangen.relations.truth import Undecided
 
 _SAMPLED_BELOW = 20_000_000
 """With more queries than this every relation has too many runs, and no row of it is looked at."""
@@ -37,7 +37,7 @@ class Site:
         return Site(np.arange(self.keys, dtype=np.int64), self.keys)
 
 
-class Relation(Shown, Undecided, ABC):
+class Relation(Shown, AnyRelation, ABC):
     """Which keys a query may read: (i, j) in R means that query i reads key j.
 
     A relation is a value: frozen, hashable, and `eval(repr(r)) == r`. Relations combine by
@@ -145,11 +145,6 @@ class Relation(Shown, Undecided, ABC):
         return self._holds(i, j, None if keys is None else sizes.size(keys, "keys"))
 
     # -------------------------------------- facts, which a relation answers if its default is not its own
-
-    @property
-    def data_dependent(self) -> bool:
-        """Whether the neighborhoods depend on the data, not on sizes alone."""
-        return False
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
