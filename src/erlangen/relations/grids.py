@@ -51,6 +51,10 @@ class Grid(Relation):
         return self
 
     @property
+    def cells(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
     def own_sizes(self) -> tuple[int, int] | None:
         return prod(self.shape), prod(self.shape)
 

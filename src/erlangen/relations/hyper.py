@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class HyperRelation(AnyRelation, ABC):
     """
 
     arity = 3
+    product: ClassVar[bool] = False
+    """Whether T_i = N_i x N_i on every n, with N the shadow: then T has the symmetries of its shadow."""
 
     @property
     def size(self) -> int | None:

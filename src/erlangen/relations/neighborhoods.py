@@ -173,13 +173,13 @@ class Neighborhoods(AnyRelation):
         >>> Causal().on(2).on(2, 3)
         Traceback (most recent call last):
         ...
-        erlangen.errors.SizeError: Neighborhoods(queries=2, keys=2, num_edges=3) does not fit 2 queries and 3
-        keys
+        erlangen.errors.SizeError: Neighborhoods(queries=2, keys=2, num_edges=3) is bound already, and does
+        not fit 2 queries and 3 keys
         """
         queries = self.queries if queries is None else queries
         keys = queries if keys is None else keys
         if (queries, keys) != self.own_sizes:
-            raise SizeError(f"{self} does not fit {queries} queries and {keys} keys")
+            raise SizeError(f"{self} is bound already, and does not fit {queries} queries and {keys} keys")
         return self
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from math import inf
 from typing import Any, final
 
 import numpy as np
@@ -24,6 +25,7 @@ class Full(Relation):
 
     _laws = EQUIVALENCE | {"total", "toeplitz"}
     _pointwise = _arithmetic = True
+    _band = inf, inf
 
     def _transposed(self) -> Relation:
         return self
@@ -79,6 +81,7 @@ class Identity(Relation):
 
     _laws = EQUIVALENCE | {"antisymmetric", "toeplitz"}
     _pointwise = _arithmetic = True
+    _band = 0, 0
 
     def _transposed(self) -> Relation:
         return self
@@ -106,6 +109,7 @@ class Causal(Relation):
 
     _laws = PREORDER | {"antisymmetric", "total", "toeplitz"}
     _pointwise = _arithmetic = True
+    _band = inf, 0
 
     def classes(self, n: int) -> list[np.ndarray] | None:
         return []

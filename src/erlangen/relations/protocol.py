@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from erlangen.errors import ShapeError
+from erlangen.errors import ParameterError, ShapeError
 from erlangen.relations.truth import Undecided
 
 
@@ -98,3 +98,26 @@ class AnyRelation(Undecided):
                 raise ShapeError(f"{self} has no {axis} {index}")
             chosen = chosen[index if len(chosen) > 1 else 0]
         return chosen
+
+
+def expect_relation(value: Any, taken: str, arity: int | None = None) -> Any:
+    """`value`, where it is a relation (of this arity), of whatever kind; otherwise an error."""
+    if not isinstance(value, AnyRelation) or arity not in (None, value.arity):
+        raise ParameterError(f"{taken}, got {value!r}")
+    return value
+
+
+def expect_single(value: Any, taken: str) -> Any:
+    """`value`, where it is one relation of pairs without weights, symbolic or bound; otherwise an error.
+
+    >>> from erlangen.relations import ALiBi
+    >>> expect_single(ALiBi(1), "translations(relation) takes a relation or neighborhoods")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: translations(relation) takes a relation or neighborhoods, got
+    ALiBi(slopes=[1])
+    """
+    relation = expect_relation(value, taken, arity=2)
+    if relation.axes or relation.weights is not None:
+        raise ParameterError(f"{taken}, got {value!r}")
+    return relation

@@ -192,6 +192,25 @@ class Relation(Shown, AnyRelation, ABC):
 
     _arithmetic: ClassVar[bool] = False
 
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """(back, ahead) where i reads exactly the keys from i - back to i + ahead; `math.inf` is no limit.
+
+        None where R is no such band on every n, or not known to be one.
+
+        >>> from erlangen.relations import Causal, Dilated, Window
+        >>> Window(lookback=3).band, Causal().band, Causal().T.band, Dilated(2).band
+        ((3, 0), (inf, 0), (0, inf), None)
+        """
+        return self._band
+
+    _band: ClassVar[tuple[float, float] | None] = None
+
+    @property
+    def cells(self) -> tuple[int, ...] | None:
+        """The shape of the grid whose cells, in row-major order, the positions are; None without a grid."""
+        return None
+
     def classes(self, n: int) -> list[np.ndarray] | None:
         """Disjoint classes of positions such that Aut(R) permutes each freely and fixes every other position.
 

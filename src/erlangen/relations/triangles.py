@@ -87,6 +87,7 @@ class WindowSquared(HyperRelation):
 
     lookback: int
     lookahead: int = 0
+    product = True
 
     def __post_init__(self) -> None:
         for name in ("lookback", "lookahead"):

@@ -44,6 +44,10 @@ class Window(Relation):
         return Window(self.lookahead, self.lookback)
 
     @property
+    def band(self) -> tuple[int, int]:
+        return self.lookback, self.lookahead
+
+    @property
     def laws(self) -> frozenset[str]:
         found = {"reflexive", "toeplitz"}
         if self.lookback == self.lookahead:

@@ -7,6 +7,7 @@ A certificate that does not say exactly what its claim needs is rejected, never 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import singledispatch
 from math import factorial, prod
 from typing import Any
 
@@ -64,12 +65,19 @@ def verify(
         return False
 
 
+@singledispatch
 def _bound(relation: Any, n: int | None, size: int) -> Neighborhoods | None:
     """The relation at n, or at the size a certificate names; None where it does not exist at that size."""
-    if isinstance(relation, Neighborhoods):
-        return relation if n is None or n == relation.queries else None
-    if not isinstance(relation, Relation):
-        raise ParameterError(f"verify takes a relation or R.on(n), got {relation!r}")
+    raise ParameterError(f"verify takes a relation or R.on(n), got {relation!r}")
+
+
+@_bound.register
+def _given(relation: Neighborhoods, n: int | None, size: int) -> Neighborhoods | None:
+    return relation if n is None or n == relation.queries else None
+
+
+@_bound.register
+def _made(relation: Relation, n: int | None, size: int) -> Neighborhoods | None:
     if n is not None:
         return relation.on(n)
     if size > MAX_BOUND:

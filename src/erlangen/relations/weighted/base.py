@@ -77,6 +77,11 @@ class WeightedRelation(Shown, AnyRelation, ABC):
         """
         return list(to_numpy(self._by_pair(i, j)))
 
+    @property
+    def monotone(self) -> bool:
+        """Whether in some head the log-weights are known to fall, or to grow, with every step of |i - j|."""
+        return False
+
     # ------------------------------------------------------------------- biases
 
     def toeplitz(self, queries: int, keys: int, offset: int | None = None) -> Any:

@@ -46,6 +46,10 @@ class Decay(WeightedRelation):
     def heads(self) -> int:
         return with_heads(self.rate, 1).shape[0]
 
+    @property
+    def monotone(self) -> bool:
+        return any(unit.any() for unit in self._units(np.array([0]), np.array([1])))
+
     def _arguments(self) -> dict[str, Any]:
         return {"rate": self.rate}
 
