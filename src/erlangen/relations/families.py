@@ -13,6 +13,7 @@ from erlangen.relations.graphs import FromMask
 from erlangen.relations.lookup import to_numpy
 from erlangen.relations.partitions import keys_read
 from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
 
@@ -150,6 +151,7 @@ class Family(Shown, AnyRelation):
         return np.stack([[one.on(queries, keys).dense() for one in item] for item in self.grid()])
 
 
+@written
 @final
 class PerHead(Family):
     """One relation per attention head.
@@ -175,6 +177,7 @@ class PerHead(Family):
         return cls(_read(head) for head in array)
 
 
+@written
 @final
 class Batch(Family):
     """One relation, or one `PerHead`, per batch item. Operators with a `PerHead` give every item its heads.

@@ -12,9 +12,11 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation, Site, need_joint
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Grid(Relation):

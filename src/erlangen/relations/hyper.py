@@ -14,6 +14,7 @@ from erlangen.relations import sizes
 from erlangen.relations.graphs import PRINTED, Graph
 from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 
 MAX_POINTS = 2_000_000
@@ -138,6 +139,7 @@ class Combination(HyperRelation):
         return f"{left} {self.symbol} {right}"
 
 
+@written
 @final
 class Triples(HyperRelation):
     """A ternary relation on n positions by its triples (query, key, key): exact, canonical, comparable.

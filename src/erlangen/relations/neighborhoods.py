@@ -161,6 +161,8 @@ class Neighborhoods(AnyRelation):
 
     # ----------------------------------------------------------------- reading
 
+    is_bound = True
+
     @property
     def own_sizes(self) -> tuple[int, int]:
         """(queries, keys)."""

@@ -11,9 +11,11 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, PREORDER, Relation, Site
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Full(Relation):
@@ -44,6 +46,7 @@ class Full(Relation):
         return (i == i) & (j == j)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Empty(Relation):
@@ -70,6 +73,7 @@ class Empty(Relation):
         return (i != i) & (j != j)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Identity(Relation):
@@ -96,6 +100,7 @@ class Identity(Relation):
         return i == j
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Causal(Relation):
@@ -124,6 +129,7 @@ class Causal(Relation):
         return j <= i
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Prefix(Relation):

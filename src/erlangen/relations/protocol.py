@@ -15,7 +15,7 @@ class AnyRelation(Undecided):
     - `own_sizes`: the only sizes that fit, if any do not. `data_dependent`: whether vectors are needed.
     - `support` and `weights`: which pairs are read, and the log-weights these have, if any.
     - `axes`, `items`, `grid` and `at`: the single relations of batch items and heads.
-    - `arity`: how many positions are related at a time.
+    - `arity`: how many positions are related at a time. `is_bound`: whether it has been bound to sizes.
 
     The defaults are those of a single relation without weights.
 
@@ -31,6 +31,9 @@ class AnyRelation(Undecided):
 
     arity: ClassVar[int] = 2
     """How many positions are related at a time: 2 (query, key), or 3 for a ternary relation."""
+
+    is_bound: ClassVar[bool] = False
+    """Whether it is bound to sizes already."""
 
     def on(self, queries: Any, keys: Any = None) -> Any:
         """Bind to sizes."""
@@ -100,24 +103,33 @@ class AnyRelation(Undecided):
         return chosen
 
 
-def expect_relation(value: Any, taken: str, arity: int | None = None) -> Any:
-    """`value`, where it is a relation (of this arity), of whatever kind; otherwise an error."""
-    if not isinstance(value, AnyRelation) or arity not in (None, value.arity):
-        raise ParameterError(f"{taken}, got {value!r}")
-    return value
+def expect(
+    value: Any,
+    taken: str,
+    *,
+    arity: int | None = 2,
+    axes: tuple[str, ...] = (),
+    weights: bool = False,
+    bound: bool = False,
+) -> Any:
+    """`value`, where it is a relation of a kind that is taken; otherwise an error that says what is.
 
-
-def expect_single(value: Any, taken: str) -> Any:
-    """`value`, where it is one relation of pairs without weights, symbolic or bound; otherwise an error.
+    Taken is what has this arity (any, where it is None), tells no other axes apart, and has weights or is
+    bound to sizes only where that is allowed.
 
     >>> from erlangen.relations import ALiBi
-    >>> expect_single(ALiBi(1), "translations(relation) takes a relation or neighborhoods")
+    >>> expect(ALiBi(1), "translations(relation) takes a relation or neighborhoods", bound=True)
     Traceback (most recent call last):
     ...
     erlangen.errors.ParameterError: translations(relation) takes a relation or neighborhoods, got
     ALiBi(slopes=[1])
     """
-    relation = expect_relation(value, taken, arity=2)
-    if relation.axes or relation.weights is not None:
+    if (
+        not isinstance(value, AnyRelation)
+        or arity not in (None, value.arity)
+        or not set(value.axes) <= set(axes)
+        or (value.weights is not None and not weights)
+        or (value.is_bound and not bound)
+    ):
         raise ParameterError(f"{taken}, got {value!r}")
-    return relation
+    return value

@@ -10,9 +10,11 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class Window(Relation):
@@ -69,6 +71,7 @@ class Window(Relation):
         return (i - j <= sizes.clamp(self.lookback)) & (j - i <= sizes.clamp(self.lookahead))
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Ring(Relation):
@@ -112,6 +115,7 @@ class Ring(Relation):
         return ((i - j) % n <= sizes.clamp(self.lookback)) | ((j - i) % n <= sizes.clamp(self.lookahead))
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Dilated(Relation):

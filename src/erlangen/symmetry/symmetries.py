@@ -13,7 +13,7 @@ from erlangen.relations import sizes
 from erlangen.relations.families import PerHead
 from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.protocol import AnyRelation, expect_relation
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.automorphisms import automorphisms
@@ -69,7 +69,7 @@ def symmetry(
     >>> print(symmetry(Fano().shadow()), "|", symmetry(Fano()))
     S7, order 5040 | order 168
     """
-    asked = expect_relation(relation, _TAKEN)
+    asked = expect(relation, _TAKEN, arity=None, axes=("item", "head"), weights=True, bound=True)
     if asked.arity == 3:
         if keys is not None or not joint:
             raise ParameterError(f"{relation} relates positions of one sequence: one permutation acts on all")
@@ -142,7 +142,7 @@ def _common(members: Sequence[AnyRelation], queries: int, keys: int, joint: bool
 
 def _members(relation: AnyRelation) -> Sequence[AnyRelation]:
     """Relations that each must be kept: those of the heads, or a weighted relation with all of its heads."""
-    heads = supports(expect_relation(relation, _TAKEN, arity=2))
+    heads = supports(expect(relation, _TAKEN, axes=("item", "head"), weights=True, bound=True))
     return heads if relation.weights is None else (relation,)
 
 

@@ -15,7 +15,7 @@ from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.offsets import Offset
 from erlangen.relations.operators import Complement, Transpose
 from erlangen.relations.orders import Empty
-from erlangen.relations.protocol import AnyRelation, expect_single
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
 
 
@@ -155,7 +155,7 @@ def _offset(relation: Offset) -> str | None:
 
 
 def _bind(relation: Relation | Neighborhoods, n: int | None) -> Neighborhoods:
-    relation = expect_single(relation, "translations(relation) takes a relation or neighborhoods")
+    relation = expect(relation, "translations(relation) takes a relation or neighborhoods", bound=True)
     if n is None and relation.own_sizes is None:
         raise SizeError(
             f"{relation} has no size of its own: say on how many positions, translations(relation, n)"

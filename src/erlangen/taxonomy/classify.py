@@ -10,7 +10,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import Empty, HyperRelation, Neighborhoods, Relation, WeightedRelation
-from erlangen.relations.protocol import expect_relation
+from erlangen.relations.protocol import expect
 from erlangen.symmetry import Group, symmetry
 from erlangen.taxonomy.certificates import Certificate, encode
 from erlangen.taxonomy.family_group import FamilyGroup
@@ -134,7 +134,8 @@ def classify(
     >>> classify(Window(lookback=2)).certificates["transitive"].data
     {'triple': [3, 1, 0]}
     """
-    asked = expect_relation(relation, "classify takes one relation or R.on(n)")
+    taken = "classify takes one relation or R.on(n)"
+    asked = expect(relation, taken, arity=None, axes=("item", "head"), weights=True, bound=True)
     if asked.arity == 3:
         return classify_ternary(asked, n)
     if asked.axes:

@@ -10,6 +10,7 @@ from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Causal
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
@@ -18,6 +19,7 @@ from erlangen.relations.weighted.tables import with_heads
 _CAUSAL = Causal()
 
 
+@written
 @final
 class ALiBi(WeightedRelation):
     """Attention with linear biases (Press et al.): b_ij = -m_h |i - j| for head h.

@@ -12,7 +12,7 @@ from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
 from erlangen.relations.weighted import tables
@@ -41,10 +41,8 @@ class WeightedRelation(Shown, AnyRelation, ABC):
     support: Bindable | Neighborhoods  # type: ignore[override]
 
     def __init__(self, support: Bindable, **values: Any) -> None:
-        if not isinstance(support, Bindable):
-            raise ParameterError(
-                f"{type(self).__name__}(relation=...) takes a Relation, PerHead or Batch, got {support!r}"
-            )
+        taken = f"{type(self).__name__}(relation=...) takes a Relation, PerHead or Batch"
+        expect(support, taken, axes=("item", "head"))
         object.__setattr__(self, "support", support)
         for name, value in values.items():
             object.__setattr__(self, name, value)

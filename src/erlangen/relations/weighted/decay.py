@@ -10,6 +10,7 @@ from erlangen.errors import ParameterError
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch, readable
 from erlangen.relations.orders import Causal
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
@@ -18,6 +19,7 @@ from erlangen.relations.weighted.tables import with_heads
 _CAUSAL = Causal()
 
 
+@written
 @final
 class Decay(WeightedRelation):
     """Weights W_ij = rate_h^|i - j|, so that b_ij = |i - j| log rate_h (causally: (i - j) log rate_h).
