@@ -1,10 +1,11 @@
-"""Adding a relation is adding its file: a toy one, written to a temporary directory, answers every question."""
+"""Adding a relation is adding its file: a toy one in a temporary directory answers every question."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +54,6 @@ N = 7
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "WRITTEN", registry.WRITTEN)  # the entry goes when the test is over
     path = tmp_path / "toy_tree.py"
     path.write_text(TOY)
     spec = importlib.util.spec_from_file_location("toy_tree", path)
@@ -79,7 +79,8 @@ def test_it_binds_holds_and_combines(tree):
     assert np.array_equal(tree.T.on(N).dense(), dense(N).T)
     assert np.array_equal((~tree & er.Causal()).on(N).dense(), ~dense(N) & np.tri(N, dtype=bool))
     assert np.array_equal((tree @ tree).on(N).dense(), (dense(N).astype(int) @ dense(N)) > 0)
-    assert tree & tree == tree == tree | tree and ~~tree == tree == tree.T.T
+    assert tree & tree == tree == tree | tree
+    assert ~~tree == tree == tree.T.T
     assert (tree.own_sizes, tree.grid(2, 3), tree.support, tree.weights) == (None, ((tree,),), tree, None)
 
 
@@ -90,16 +91,20 @@ def test_it_is_read_from_text(tree):
 
 def test_its_symmetry_and_verdict(tree):
     assert symmetry(tree, N).order == stack_symmetry([tree, er.Full()], N).order == 8
-    assert not translations(tree, N).toeplitz and translations(tree, N).integers is None
+    assert not translations(tree, N).toeplitz
+    assert translations(tree, N).integers is None
     bias = classify(tree, N)
-    assert bias.kind == "sparse" and bias.properties["acyclic"] and bias.symmetry.order == 8
+    assert bias.kind == "sparse"
+    assert bias.properties["acyclic"]
+    assert bias.symmetry.order == 8
     assert all(verify(proof, tree, N) for proof in bias.certificates.values())
     assert classify(tree).kind is None  # nothing is said of every size that was not told
 
 
 def test_it_is_drawn(tree, tmp_path):
     shown = drawing(tree, N)
-    assert "edges 13 of 49" in shown.text() and json.dumps(shown.facts())
+    assert "edges 13 of 49" in shown.text()
+    assert json.dumps(shown.facts())
     shown.save(tmp_path / "tree.png")
     assert (tmp_path / "tree.png").stat().st_size > 1000
     assert drawing(er.ALiBi(1, relation=tree), N).facts()["edges"] == 13
@@ -131,3 +136,12 @@ def test_an_audit_that_expects_it(tree):
 def test_two_relations_cannot_have_one_name(tree):
     with pytest.raises(ValueError, match="called Tree"):
         registry.written(type("Tree", (), {}))
+
+
+@pytest.mark.parametrize("name", sorted(registry.WRITTEN))
+def test_every_relation_is_public_and_in_the_documents(name):
+    assert name in er.relations.__all__ or name == "Fano"
+    assert getattr(er, name) is registry.WRITTEN[name]
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    assert any(f"{name}(" in page.read_text() for page in pages)
