@@ -217,7 +217,7 @@ def test_bad_questions():
         symmetry(Causal())
     with pytest.raises(SizeError, match="joint=False"):
         symmetry(Full(), 3, keys=4)
-    with pytest.raises(SizeError, match="asked for on 4"):
+    with pytest.raises(SizeError, match="does not fit 4"):
         symmetry(Causal().on(3), 4)
     with pytest.raises(ParameterError, match="per batch item"):
         symmetry(Batch([Full()]), 3)  # type: ignore[arg-type]

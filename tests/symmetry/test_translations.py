@@ -92,7 +92,7 @@ def test_bad_questions():
         translations(Causal())
     with pytest.raises(SizeError, match="one sequence"):
         translations(FromMask(np.ones((2, 3), bool)))
-    with pytest.raises(SizeError, match="one sequence"):
+    with pytest.raises(SizeError, match="bound already"):
         translations(Causal().on(3), 4)
     with pytest.raises(ParameterError, match="takes an integer"):
         translations(Causal(), 3).core(0.5)  # type: ignore[arg-type]

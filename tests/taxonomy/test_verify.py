@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 from itertools import permutations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 
 import erlangen.taxonomy.automorphisms
 import erlangen.taxonomy.certificates
-import erlangen.taxonomy.ranges
 import taxonomy_brute as brute
 from erlangen.errors import DataError, ParameterError
 from erlangen.relations import (
@@ -27,6 +27,7 @@ from erlangen.relations import (
     Full,
     Graph,
     Identity,
+    Neighborhoods,
     Ring,
     Window,
 )
@@ -35,6 +36,8 @@ from erlangen.taxonomy.automorphisms import count_automorphisms, generated_order
 from erlangen.taxonomy.certificates import decode, encode
 from erlangen.taxonomy.ranges import extreme
 from erlangen.taxonomy.verify import order_of
+
+verifier = sys.modules["erlangen.taxonomy.verify"]  # the package has a function of this name
 
 CHECKED = [
     (Causal(), 5),
@@ -211,7 +214,6 @@ def test_the_checker_imports_nothing_of_the_classifier():
     allowed = {
         "erlangen.taxonomy.automorphisms",
         "erlangen.taxonomy.certificates",
-        "erlangen.taxonomy.ranges",
         "erlangen.errors",
         "erlangen.relations",
     }
@@ -219,7 +221,6 @@ def test_the_checker_imports_nothing_of_the_classifier():
         sys.modules["erlangen.taxonomy.verify"],
         erlangen.taxonomy.automorphisms,
         erlangen.taxonomy.certificates,
-        erlangen.taxonomy.ranges,
     )
     for module in modules:
         imported = set()
@@ -287,3 +288,35 @@ def test_orders_of_generated_groups():
     assert [
         count_automorphisms(np.array(bits).reshape(2, 2)) for bits in product((False, True), repeat=4)
     ].count(2) == 4
+
+
+def taxonomy_imports(module: str, seen: set[str]) -> set[str]:
+    """The modules of the taxonomy that one of them stands on, read from the source."""
+    source = (Path(erlangen.taxonomy.__file__).parent / f"{module}.py").read_text()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("erlangen.taxonomy"):
+            names = (
+                [node.module.split(".")[-1]] if node.module.count(".") == 2 else [a.name for a in node.names]
+            )
+            for name in set(names) - seen:
+                seen |= {name} | (set() if name == "verify" else taxonomy_imports(name, seen | {name}))
+    return seen
+
+
+def test_nothing_is_shared_with_the_classifier():
+    finder = taxonomy_imports("classify", set()) - {"verify"}  # of which it knows how far it can search
+    assert {"ranges", "search", "properties", "kinds"} <= finder
+    assert taxonomy_imports("verify", set()) & finder == {"certificates"}
+
+
+@given(data=st.data())
+def test_extremes_of_many_runs_are_those_of_each(data):
+    n = data.draw(st.integers(1, 40))
+    pairs = st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=60)
+    bound = Neighborhoods.from_edges(n, n, data.draw(pairs))
+    values = np.array(data.draw(st.lists(st.integers(-9, 9), min_size=n, max_size=n)))
+    for reduce in (np.maximum, np.minimum):
+        one_by_one = verifier._among(values, bound, reduce)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(verifier, "FEW_RUNS", 0)
+            assert np.array_equal(verifier._among(values, bound, reduce), one_by_one)

@@ -12,7 +12,7 @@ from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:
-    from erlangen.taxonomy import Bias, Certificate
+    from erlangen.taxonomy import Bias, Certificate, TernaryBias
 
 HELP = """What the relation EXPRESSION assumes: its kind, its row of Table 1, its symmetry, its properties.
 
@@ -54,7 +54,6 @@ def classify(
 
 
 def _classify(expression: str | None, n: int | None, file: Path | None, as_json: bool) -> None:
-    from erlangen.commands import ternary
     from erlangen.taxonomy import classify as decide
     from erlangen.taxonomy.ternary import TernaryBias
 
@@ -68,7 +67,7 @@ def _classify(expression: str | None, n: int | None, file: Path | None, as_json:
 
         typer.echo(json.dumps(bias.as_dict()))
     elif isinstance(bias, TernaryBias):
-        ternary.print_verdict(bias)
+        print_ternary(bias)
     else:
         print_bias(bias)
 
@@ -128,6 +127,25 @@ def print_bias(bias: Bias) -> None:
         proof = bias.certificates.get(name)
         table.add_row(name.replace("_", " "), answers[value], "" if proof is None else told(proof))
     console.print(table)
+
+
+def print_ternary(bias: TernaryBias) -> None:
+    """The verdict as lines: what is meaningful for three positions, then the shadow's kind."""
+    shadow = bias.shadow
+    wide = {name: name.replace("_", " ") for name in bias.properties}
+    lines = [
+        f"{bias.relation} on {bias.n} positions",
+        f"kind       {bias.kind}, arity {bias.arity}, {bias.num_triples:,} triples",
+        f"symmetry   {bias.symmetry}  ({bias.symmetry.evidence})",
+        f"shadow     {shadow.kind}; symmetry {shadow.symmetry}",
+        f"{'property':<16} holds  evidence",
+    ]
+    for name, holds in bias.properties.items():
+        told = "checked by definition" if holds else f"not in T: {bias.witnesses[name]}"
+        if name == "distinct" and not holds:
+            told = f"in T: {bias.witnesses[name]}"
+        lines.append(f"{wide[name]:<16} {'yes' if holds else 'no':<5}  {told}")
+    typer.echo("\n".join(lines))
 
 
 def _without_size(bias: Bias) -> str:

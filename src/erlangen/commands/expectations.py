@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from erlangen.errors import ErlangenError, ParameterError
-from erlangen.relations import HyperRelation, WeightedRelation
 from erlangen.relations.parse import parse
 
 AT_MOST = "AtMost"
@@ -60,10 +59,10 @@ def _expected(text: str, expression: str) -> Any:
     """A relation or an upper bound; errors begin with what was typed."""
     try:
         inner = _inside_at_most(expression)
-        relation = parse(expression if inner is None else inner)
-        if isinstance(relation, HyperRelation):
+        relation: Any = parse(expression if inner is None else inner)
+        if relation.arity != 2:
             raise ParameterError(f"a pairwise relation is expected; {relation} is ternary")
-        if isinstance(relation, WeightedRelation):
+        if relation.weights is not None:
             raise ParameterError(f"weights are measured, not expected: write {relation.support}")
     except ErlangenError as error:
         raise type(error)(f"--expect {text!r}: {error}") from None

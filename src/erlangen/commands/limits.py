@@ -34,17 +34,14 @@ def small_enough(relation: Any, n: int | None, keys: int | None = None) -> None:
     erlangen.errors.SizeError: Causal() on 2,000,000,000 queries x 2,000,000,000 keys needs about
     2,000,000,000 runs, more than the 5,000,000 that are looked at; choose smaller sizes
     """
-    from erlangen.relations import Batch, PerHead, Relation, WeightedRelation
     from erlangen.relations.hyper import points
     from erlangen.show.binding import affordable, members
 
-    if isinstance(relation, WeightedRelation):
-        relation = relation.support
-    if not isinstance(relation, (Relation, PerHead, Batch)):
+    if relation.arity != 2:
         if n is not None:
             points(n, "n")  # ternary relations bound everything else themselves
         return
-    for _, member in members(relation):
+    for _, member in members(relation.support):
         queries, width = (n, n if keys is None else keys) if n is not None else member.own_sizes or (0, 0)
         if not member.data_dependent and min(queries, width) >= 0:
             affordable(member, queries, width, MOST_RUNS, "looked at")

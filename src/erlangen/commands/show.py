@@ -10,11 +10,8 @@ import typer
 from erlangen.commands.errors import reports_errors
 from erlangen.commands.limits import SECONDS, Seconds, time_limit
 from erlangen.errors import ParameterError
-from erlangen.relations import HyperRelation, Relation, WeightedRelation
 from erlangen.relations.parse import parse
-from erlangen.show.binding import Bound, bind_all
-from erlangen.show.summary import facts
-from erlangen.show.terminal import told_bound, told_weights
+from erlangen.show.drawing import drawing
 
 HELP = """Draw the relation EXPRESSION: which keys (columns) each query (rows) reads.
 
@@ -66,44 +63,15 @@ def show(
 def _show(expression: str, n: int | None, keys: int | None, out: Path | None, as_json: bool) -> None:
     if out is not None:
         check_picture(out)
-    relation = parse(expression)
-    if isinstance(relation, HyperRelation):
-        from erlangen.commands import ternary
-
-        ternary.show(relation, n, keys, out, as_json=as_json)
-        return
-    if isinstance(relation, WeightedRelation):
-        show_weighted(relation, n, keys, out, as_json=as_json)
-        return
-    bound = bind_all(relation, n, keys)
-    if as_json:
-        print_json(bound, family=not isinstance(relation, Relation))
-    else:
-        typer.echo(told_bound(bound, drawn=out is None))
-    if out is not None:
-        from erlangen.show.figures import save
-
-        save(bound, [out])
-        typer.echo(f"wrote {out}", err=as_json)
-
-
-def show_weighted(
-    weighted: WeightedRelation, n: int | None, keys: int | None, out: Path | None, *, as_json: bool
-) -> None:
-    """A weighted relation: every pair in a shade of its weight."""
-    from erlangen.show import weights
-
-    bound = weights.bind_weighted(weighted, n, keys)
+    shown = drawing(parse(expression), n, keys)
     if as_json:
         import json
 
-        typer.echo(json.dumps(weights.weight_facts(weighted, bound)))
+        typer.echo(json.dumps(shown.facts()))
     else:
-        typer.echo(told_weights(weighted, bound, drawn=out is None))
+        typer.echo(shown.text(drawn=out is None))
     if out is not None:
-        from erlangen.show.weight_figures import save_weights
-
-        save_weights(weighted, bound, [out])
+        shown.save(out)
         typer.echo(f"wrote {out}", err=as_json)
 
 
@@ -113,11 +81,3 @@ def check_picture(out: Path) -> None:
         raise ParameterError(f"--out takes a file ending in {' or '.join(PICTURES)}, got {str(out)!r}")
     if not out.parent.is_dir():
         raise ParameterError(f"--out {out}: the directory {out.parent} does not exist")
-
-
-def print_json(bound: list[Bound], *, family: bool) -> None:
-    """One object for a relation; for a family a list of them, in the order of its members."""
-    import json
-
-    told = [facts(relation, neighborhoods) for _, relation, neighborhoods in bound]
-    typer.echo(json.dumps(told if family else told[0]))

@@ -26,6 +26,7 @@ from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention
 from erlangen.relations import Batch, Full, PerHead, Relation, sizes
+from erlangen.relations.protocol import expect
 
 RELATION = Full()
 """Self-attention (Definition 5)."""
@@ -57,8 +58,7 @@ class BERTConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context", "layers", "heads", "width", "types"):
             sizes.count(getattr(self, name), f"BERT.Config({name})", least=1)
-        if not isinstance(self.relation, (Relation, PerHead)):
-            raise ParameterError(f"BERT.Config(relation) takes a relation or PerHead, got {self.relation!r}")
+        expect(self.relation, "BERT.Config(relation) takes a relation or PerHead", axes=("head",))
 
 
 class Block(nn.Module):

@@ -25,6 +25,7 @@ from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention, KVCache
 from erlangen.relations import Causal, PerHead, Relation, sizes
+from erlangen.relations.protocol import expect
 
 RELATION = Causal()
 """Masked attention (Definition 7)."""
@@ -54,10 +55,8 @@ class GPTConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context", "layers", "heads", "width"):
             sizes.count(getattr(self, name), f"GPT.Config({name})", least=1)
-        if not isinstance(self.relation, (Relation, PerHead)):
-            raise ParameterError(f"GPT.Config(relation) takes a relation or PerHead, got {self.relation!r}")
-        members = self.relation.members if isinstance(self.relation, PerHead) else (self.relation,)
-        for member in members:
+        expect(self.relation, "GPT.Config(relation) takes a relation or PerHead", axes=("head",))
+        for member in self.relation.grid()[0]:
             ahead = (member - Causal()).on(self.context)
             if ahead.num_edges:
                 query, key = ahead.edges()[0].tolist()

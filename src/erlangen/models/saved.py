@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from erlangen.errors import DataError, ErlangenError, ParameterError
-from erlangen.relations import Batch, PerHead, Relation
+from erlangen.relations import Bindable
 from erlangen.relations.parse import parse
 
 KEY = "erlangen"
@@ -112,7 +112,7 @@ def _plain(value: Any, name: str) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(item, name) for item in value]
-    if isinstance(value, (Relation, PerHead, Batch)):
+    if isinstance(value, Bindable):
         text = repr(value)
         try:
             same = parse(text) == value

@@ -30,6 +30,7 @@ from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention
 from erlangen.relations import FromMask, Full, Global, PerHead, Relation, sizes
+from erlangen.relations.protocol import expect
 
 RELATION = Full()
 """Self-attention (Definition 5) over the patches."""
@@ -67,8 +68,7 @@ class ViTConfig:
             raise ParameterError(
                 f"ViT.Config: patches of {self.patch_size} pixels do not tile an image of {self.image_size}"
             )
-        if not isinstance(self.relation, (Relation, PerHead)):
-            raise ParameterError(f"ViT.Config(relation) takes a relation or PerHead, got {self.relation!r}")
+        expect(self.relation, "ViT.Config(relation) takes a relation or PerHead", axes=("head",))
 
     @property
     def patches(self) -> int:
@@ -87,17 +87,18 @@ def with_class_token(relation: Relation | PerHead, patches: int) -> Relation | P
     >>> with_class_token(Grid((2, 2), 0), 4).on(5).dense().astype(int).tolist()
     [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [1, 0, 0, 0, 1]]
     """
-    if isinstance(relation, PerHead):
-        return PerHead([with_class_token(member, patches) for member in relation.members])
+    if relation.axes:
+        return PerHead([with_class_token(member, patches) for member in relation.grid()[0]])
+    single = relation.at()
     token = Global(keys=[0], queries=[0])
     mask = np.zeros((patches + 1, patches + 1), bool)
-    mask[1:, 1:] = relation.on(patches).dense()
+    mask[1:, 1:] = single.on(patches).dense()
     moved = FromMask(mask)
     try:
-        same = (relation - token).on(patches + 1) == moved.on(patches + 1)
+        same = (single - token).on(patches + 1) == moved.on(patches + 1)
     except SizeError:  # a relation of exactly so many patches
         same = False
-    return (relation if same else moved) | token
+    return (single if same else moved) | token
 
 
 class Block(nn.Module):

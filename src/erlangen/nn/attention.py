@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import singledispatch
 from typing import Any, Never
 
 import torch
@@ -19,11 +20,10 @@ from erlangen.relations import (
     FromMask,
     Full,
     Neighborhoods,
-    PerHead,
-    Relation,
     WeightedRelation,
     sizes,
 )
+from erlangen.relations.protocol import expect
 from erlangen.relations.weighted import WeightedRows
 
 
@@ -86,13 +86,12 @@ class Attention(nn.Module):
                 f"num_kv_heads={num_kv_heads}"
             )
         relation = Full() if relation is None else relation
-        if not isinstance(relation, (Relation, PerHead, Batch, WeightedRelation)):
+        taken = "relation must be a Relation, PerHead, Batch or weighted relation"
+        expect(relation, taken, axes=("item", "head"), weights=True)
+        weights = relation.weights
+        if weights is not None and weights.heads not in (1, num_heads):
             raise ParameterError(
-                f"relation must be a Relation, PerHead, Batch or weighted relation, got {relation!r}"
-            )
-        if isinstance(relation, WeightedRelation) and relation.heads not in (1, num_heads):
-            raise ParameterError(
-                f"{relation!r} has weights for {relation.heads} heads, but num_heads={num_heads}"
+                f"{relation!r} has weights for {weights.heads} heads, but num_heads={num_heads}"
             )
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
         self.head_dim = d_model // num_heads
@@ -103,7 +102,7 @@ class Attention(nn.Module):
         self.kernel = kernel
         held = {} if kernel is None or isinstance(kernel, nn.Module) else vars(kernel)
         self._of_kernel = self._register("kernel", held)
-        held = relation._arguments() if isinstance(relation, WeightedRelation) else {}
+        held = {} if weights is None else weights._arguments()
         self._of_relation = self._register("relation", held)
         self.backend = backend
         kv_width = num_kv_heads * self.head_dim
@@ -188,8 +187,8 @@ class Attention(nn.Module):
         mine = {name: getattr(self, f"relation_{name}") for name in self._of_relation}
         if not mine or all(getattr(self.relation, name) is value for name, value in mine.items()):
             return self.relation
-        assert isinstance(self.relation, WeightedRelation)
-        arguments: Any = {**self.relation._arguments(), **mine, "relation": self.relation.support}
+        weights = self.relation.weights
+        arguments: Any = {**weights._arguments(), **mine, "relation": weights.support}
         return type(self.relation)(**arguments)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
@@ -210,7 +209,7 @@ def _without(wanted: Any, padding: Any, shape: tuple[int, ...]) -> Any:
         return wanted
     if isinstance(wanted, Neighborhoods):
         wanted = FromMask._of(wanted)
-    if not isinstance(wanted, (Relation, PerHead, Batch, WeightedRelation)):
+    if not isinstance(wanted, Bindable | WeightedRelation):
         raise ParameterError(
             f"key_padding_mask does not combine with {type(wanted).__name__}; give a relation that has the "
             "padding taken out: relation & Batch.from_mask(~key_padding_mask)"
@@ -218,13 +217,27 @@ def _without(wanted: Any, padding: Any, shape: tuple[int, ...]) -> Any:
     return wanted & Batch.from_mask(~padding.reshape(-1, shape[-1]))
 
 
+@singledispatch
 def _trim(rows: Any, k: Tensor, v: Tensor) -> tuple[Any, Tensor, Tensor]:
-    """Cut off the keys before the first and after the last that any row reads: views, no copies."""
-    if isinstance(rows, WeightedRows) and isinstance(rows.support, Neighborhoods):
-        starts = rows.support.starts
-        support, k, v = _trim(rows.support, k, v)
-        return WeightedRows(rows.whole, support, rows.query, int(starts.min()) if starts.size else 0), k, v
-    if not isinstance(rows, Neighborhoods) or rows.starts.size == 0:
+    """Cut off the keys before the first and after the last that any row reads: views, no copies.
+
+    Nothing is cut where rows are not bound, or differ between heads.
+    """
+    return rows, k, v
+
+
+@_trim.register
+def _(rows: WeightedRows, k: Tensor, v: Tensor) -> tuple[Any, Tensor, Tensor]:
+    if rows.axes:
+        return rows, k, v
+    starts = rows.at().starts
+    support, k, v = _trim(rows.support, k, v)
+    return WeightedRows(rows.whole, support, rows.query, int(starts.min()) if starts.size else 0), k, v
+
+
+@_trim.register
+def _(rows: Neighborhoods, k: Tensor, v: Tensor) -> tuple[Any, Tensor, Tensor]:
+    if rows.starts.size == 0:
         return rows, k, v
     low, high = int(rows.starts.min()), int(rows.stops.max())
     k, v = k[..., low:high, :], v[..., low:high, :]

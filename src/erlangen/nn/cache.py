@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from erlangen.errors import ShapeError, SizeError
-from erlangen.relations import (
-    Batch,
-    Bindable,
-    Neighborhoods,
-    PerHead,
-    Relation,
-    WeightedRelation,
-    sizes,
-)
+from erlangen.errors import ParameterError, ShapeError, SizeError
+from erlangen.relations import Bindable, FromMask, Neighborhoods, Relation, WeightedRelation, sizes
+from erlangen.relations.families import Family
+from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.weighted import WeightedRows
 
 
@@ -63,9 +60,8 @@ class KVCache:
         return store
 
 
-def step(
-    relation: Bindable | WeightedRelation, start: int, stop: int, length: int | None
-) -> Bindable | Neighborhoods | WeightedRows:
+@singledispatch
+def step(relation: AnyRelation, start: int, stop: int, length: int | None) -> Any:
     """The rows of positions start .. stop - 1, when keys 0 .. stop - 1 are there.
 
     These are the rows of the full pass, or the relation cannot be decoded in such steps: a row that reads a
@@ -81,15 +77,22 @@ def step(
     erlangen.errors.SizeError: Full() cannot be decoded step by step: position 3 would also read keys that
     come after position 3; use Full() & Causal(), or give these positions in one step
     """
-    if isinstance(relation, WeightedRelation):
-        support = relation.support
-        assert not isinstance(support, Neighborhoods)
-        rows = step(support, start, stop, length)
-        assert not isinstance(rows, WeightedRows)
-        return WeightedRows(relation, rows, query=start, key=0)
-    if isinstance(relation, (PerHead, Batch)):
-        bound = [step(member, start, stop, length) for member in relation.members]
-        return type(relation)([_exactly(b) if isinstance(b, Neighborhoods) else b for b in bound])
+    raise ParameterError(f"only relations that are not bound are decoded step by step, got {relation!r}")
+
+
+@step.register
+def _(relation: WeightedRelation, start: int, stop: int, length: int | None) -> WeightedRows:
+    rows: Any = step(relation.support, start, stop, length)  # type: ignore[arg-type]
+    return WeightedRows(relation, rows, query=start, key=0)
+
+
+@step.register
+def _(relation: Family, start: int, stop: int, length: int | None) -> Family:
+    return relation._map(lambda member: _symbolic(step(member, start, stop, length)))
+
+
+@step.register
+def _(relation: Relation, start: int, stop: int, length: int | None) -> Neighborhoods:
     positions = np.arange(start, stop)
     if length is not None:
         rows = relation.rows(positions, length)
@@ -111,10 +114,9 @@ def step(
     return rows
 
 
-def _exactly(rows: Neighborhoods) -> Relation:
-    from erlangen.relations import FromMask
-
-    return FromMask._of(rows)
+def _symbolic(rows: Any) -> Any:
+    """What a family may hold: rows of a single relation as a relation, heads as they are."""
+    return rows if rows.axes else FromMask._of(rows)
 
 
 def _undecodable(relation: Bindable, position: int, stop: int) -> SizeError:

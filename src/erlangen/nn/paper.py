@@ -24,6 +24,7 @@ from erlangen.relations import (
     Window,
     sizes,
 )
+from erlangen.relations.protocol import AnyRelation, expect
 
 
 class PaperAttention(nn.Module):
@@ -128,9 +129,7 @@ class SparseAttention(PaperAttention):
 
     def __init__(self, d_model: int, relation: Relation) -> None:
         super().__init__(d_model)
-        if not isinstance(relation, Relation):
-            raise ParameterError(f"SparseAttention(relation) takes a Relation, got {relation!r}")
-        self.relation = relation
+        self.relation = expect(relation, "SparseAttention(relation) takes a Relation")
 
     def forward(self, x: Tensor, *, need_weights: bool = True) -> tuple[Tensor, Tensor | None]:
         return self._attend(x, x, self.relation, need_weights)
@@ -157,7 +156,7 @@ class GraphAttention(PaperAttention):
 def _relation_of(
     adjacency: Tensor | Relation | Neighborhoods | Batch, x: Tensor
 ) -> Relation | Neighborhoods | Batch:
-    if isinstance(adjacency, (Relation, Neighborhoods, Batch)):
+    if isinstance(adjacency, AnyRelation):
         return adjacency
     if not isinstance(adjacency, Tensor):
         raise ParameterError(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from erlangen.attention import attend_triples
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.relations import HyperRelation, sizes
+from erlangen.relations.protocol import expect
 
 
 class TripleAttention(nn.Module):
@@ -41,10 +42,8 @@ class TripleAttention(nn.Module):
         num_heads = sizes.count(num_heads, "TripleAttention(num_heads)", least=1)
         if d_model % num_heads:
             raise ParameterError(f"d_model={d_model} must be a multiple of num_heads={num_heads}")
-        if not isinstance(hyperrelation, HyperRelation):
-            raise ParameterError(
-                f"TripleAttention(hyperrelation) takes a HyperRelation such as Fano(), got {hyperrelation!r}"
-            )
+        taken = "TripleAttention(hyperrelation) takes a HyperRelation such as Fano()"
+        expect(hyperrelation, taken, arity=3)
         self.d_model, self.num_heads = d_model, num_heads
         self.head_dim = d_model // num_heads
         self.hyperrelation = hyperrelation

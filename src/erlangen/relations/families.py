@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from erlangen.errors import ParameterError, SizeError
+from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.relations.graphs import FromMask
 from erlangen.relations.lookup import to_numpy
 from erlangen.relations.partitions import keys_read
+from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
-from erlangen.relations.truth import Undecided
 
 
-class Family(Shown, Undecided):
+class Family(Shown, AnyRelation):
     """A tuple of relations with the operators of relations, member by member. Frozen and hashable."""
 
     __slots__ = ("members",)
@@ -60,6 +61,41 @@ class Family(Shown, Undecided):
     def data_dependent(self) -> bool:
         """Whether any member's neighborhoods depend on the data."""
         return any(member.data_dependent for member in self.members)
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        """The sizes of those members that have any.
+
+        >>> from erlangen.relations import Causal, Documents
+        >>> PerHead([Causal(), Documents([2, 3])]).own_sizes
+        (5, 5)
+        """
+        found = {own for member in self.members if (own := member.own_sizes) is not None}
+        if len(found) > 1:
+            raise SizeError(f"{self} has members of different sizes: {', '.join(map(str, sorted(found)))}")
+        return found.pop() if found else None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """("head",), ("item",) or ("item", "head")."""
+        return (self._axis, *(("head",) if any(member.axes for member in self.members) else ()))
+
+    _axis: ClassVar[str]
+
+    def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
+        items = self.items
+        if batch is not None and len(items) not in (1, batch):
+            raise ShapeError(f"{self} has {len(items)} batch items, but the tensors have {batch}")
+        apart = [item for item in items if item.axes]
+        if heads is not None:
+            for item in apart:
+                if len(item) != heads:
+                    raise ShapeError(f"{item} has {len(item)} heads, but the tensors have {heads}")
+        counts = sorted({len(item) for item in apart}) or [1]
+        if len(counts) > 1:
+            raise SizeError(f"{self} has items of {counts[0]} and of {counts[1]} heads")
+        width = counts[0]
+        return tuple(item.members if item.axes else (item,) * width for item in items)
 
     def _map(self, operation: Callable[[Any], Any]) -> Self:
         return type(self)([operation(member) for member in self.members])
@@ -112,18 +148,10 @@ class Family(Shown, Undecided):
         return tuple(member.on(queries, keys) for member in self.members)
 
     def _dense(self, queries: int, keys: int | None) -> np.ndarray:
-        items = self.members if isinstance(self, Batch) else (self,)
-        heads: list[tuple[Any, ...]] = [
-            item.members if isinstance(item, PerHead) else (item,) for item in items
-        ]
-        most = max(map(len, heads))
-        for item in heads:
-            if len(item) not in (1, most):
-                raise SizeError(f"{self} has items of {len(item)} and of {most} heads: they make no mask")
-        dense = [np.stack([head.on(queries, keys).dense() for head in item]) for item in heads]
-        return np.stack([np.broadcast_to(item, (most, *item.shape[1:])) for item in dense])
+        return np.stack([[one.on(queries, keys).dense() for one in item] for item in self.grid()])
 
 
+@written
 @final
 class PerHead(Family):
     """One relation per attention head.
@@ -134,6 +162,7 @@ class PerHead(Family):
     """
 
     __slots__ = ()
+    _axis = "head"
 
     @classmethod
     def from_mask(cls, mask: Any) -> PerHead:
@@ -148,6 +177,7 @@ class PerHead(Family):
         return cls(_read(head) for head in array)
 
 
+@written
 @final
 class Batch(Family):
     """One relation, or one `PerHead`, per batch item. Operators with a `PerHead` give every item its heads.
@@ -161,7 +191,12 @@ class Batch(Family):
     """
 
     __slots__ = ()
+    _axis = "item"
     _expects = "relations or PerHead families"
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        return self.members
 
     @classmethod
     def from_mask(cls, mask: Any) -> Batch:

@@ -13,6 +13,7 @@ from erlangen.errors import ParameterError
 from erlangen.relations import sizes
 from erlangen.relations.hyper import HyperRelation, Triples, affordable, points
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 
 
 class FiniteGeometry:
@@ -38,6 +39,7 @@ class FiniteGeometry:
         return Neighborhoods.from_edges(self.num_points, len(lines), pairs)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Geometry(FiniteGeometry):
@@ -79,6 +81,7 @@ class Geometry(FiniteGeometry):
         return list(self.line_points)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class ProjectivePlane(FiniteGeometry):
@@ -117,6 +120,7 @@ class ProjectivePlane(FiniteGeometry):
         return sorted(tuple(np.flatnonzero((array @ line) % q == 0).tolist()) for line in array)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class AffinePlane(FiniteGeometry):
@@ -146,6 +150,7 @@ class AffinePlane(FiniteGeometry):
         return sorted(tuple(sorted(line)) for line in [*sloped, *upright])
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Lines(HyperRelation):
@@ -187,6 +192,7 @@ class Lines(HyperRelation):
         return Triples.of_codes(n, np.unique(np.concatenate(found)))
 
 
+@written
 def Fano() -> Lines:
     """The Fano plane, 7 points on 7 lines of 3: `Lines(ProjectivePlane(2))`.
 

@@ -13,12 +13,14 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import nearest, sizes
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods, edge_array
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation, Site, need_joint, need_keys, need_vectors
 
 PRINTED = 64
 """Edge sets and masks up to this many entries print in full; larger ones print abbreviated."""
 
 
+@written
 @final
 @dataclass(frozen=True, init=False, repr=False)
 class Graph(Relation):
@@ -126,6 +128,7 @@ class Graph(Relation):
         return Graph.from_pairs(self.edges()[:, ::-1], nodes=self.nodes)
 
 
+@written
 @final
 @dataclass(frozen=True, init=False, repr=False)
 class FromMask(Relation):
@@ -196,6 +199,7 @@ class FromMask(Relation):
         return FromMask._of(self._bound.T)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Random(Relation):
@@ -239,6 +243,7 @@ class Random(Relation):
         return self.on(need_keys(self, keys))._contains(i, j)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Nearest(Relation):

@@ -12,9 +12,11 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation, Site, need_joint
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Grid(Relation):
@@ -49,6 +51,10 @@ class Grid(Relation):
 
     def _transposed(self) -> Relation:
         return self
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return self.shape
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.graphs import PRINTED, Graph
 from erlangen.relations.lookup import indices, to_numpy
+from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
-from erlangen.relations.truth import Undecided
 
 MAX_POINTS = 2_000_000
 """Most positions of a ternary relation: a triple of positions then fits into 64 bits."""
@@ -22,7 +23,7 @@ MAX_TRIPLES = 100_000_000
 """Most triples that are ever listed."""
 
 
-class HyperRelation(Undecided, ABC):
+class HyperRelation(AnyRelation, ABC):
     """A ternary relation T within [n]^3: (i, j, l) in T means that query i reads the keys j and l together.
 
     The neighbourhood of i is a set of *pairs*, T_i = {(j, l) : (i, j, l) in T}, and the order within a pair
@@ -38,16 +39,25 @@ class HyperRelation(Undecided, ABC):
     [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0)]
     """
 
+    arity = 3
+    product: ClassVar[bool] = False
+    """Whether T_i = N_i x N_i on every n, with N the shadow: then T has the symmetries of its shadow."""
+
     @property
     def size(self) -> int | None:
         """The only number of positions this relation fits, or None when it fits any."""
         return None
 
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        """`size`, as queries and keys."""
+        return None if self.size is None else (self.size, self.size)
+
     @abstractmethod
     def _bind(self, n: int) -> Triples:
         """The triples on n positions; n fits `size`."""
 
-    def on(self, n: Any = None) -> Triples:
+    def on(self, n: Any = None) -> Triples:  # type: ignore[override]
         """Bind to n positions; n may be left out where the relation has a size of its own.
 
         >>> from erlangen.relations import Fano, WindowSquared
@@ -129,6 +139,7 @@ class Combination(HyperRelation):
         return f"{left} {self.symbol} {right}"
 
 
+@written
 @final
 class Triples(HyperRelation):
     """A ternary relation on n positions by its triples (query, key, key): exact, canonical, comparable.

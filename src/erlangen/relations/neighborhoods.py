@@ -10,7 +10,7 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.lookup import indices, like, search, to_numpy, where
-from erlangen.relations.truth import Undecided
+from erlangen.relations.protocol import AnyRelation
 
 if TYPE_CHECKING:
     from erlangen.relations.tiles import Tiles
@@ -22,7 +22,7 @@ MOST_RUNS = 1 << 28
 """Most runs a product may list: several gigabytes."""
 
 
-class Neighborhoods(Undecided):
+class Neighborhoods(AnyRelation):
     """The sets N_i = {j : (i, j) in R} for queries i in [0, queries) and keys j in [0, keys).
 
     Query i's keys are the runs [starts[r], stops[r]) for r in indptr[i]:indptr[i + 1], sorted, disjoint and
@@ -160,6 +160,29 @@ class Neighborhoods(Undecided):
         return np.repeat(np.arange(self.queries, dtype=np.int64), np.diff(self.indptr))
 
     # ----------------------------------------------------------------- reading
+
+    is_bound = True
+
+    @property
+    def own_sizes(self) -> tuple[int, int]:
+        """(queries, keys)."""
+        return self.queries, self.keys
+
+    def on(self, queries: Any = None, keys: Any = None) -> Neighborhoods:
+        """These neighborhoods, which are bound already; other sizes are refused.
+
+        >>> from erlangen.relations import Causal
+        >>> Causal().on(2).on(2, 3)
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.SizeError: Neighborhoods(queries=2, keys=2, num_edges=3) is bound already, and does
+        not fit 2 queries and 3 keys
+        """
+        queries = self.queries if queries is None else queries
+        keys = queries if keys is None else keys
+        if (queries, keys) != self.own_sizes:
+            raise SizeError(f"{self} is bound already, and does not fit {queries} queries and {keys} keys")
+        return self
 
     def __repr__(self) -> str:
         return f"Neighborhoods(queries={self.queries}, keys={self.keys}, num_edges={self.num_edges})"

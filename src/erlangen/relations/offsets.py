@@ -12,9 +12,11 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Offset(Relation):
@@ -52,6 +54,7 @@ class Offset(Relation):
         return j - i == sizes.clamp(self.by)
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class GridOffset(Relation):

@@ -221,6 +221,11 @@ class Transpose(_Joint, _Unary):
     def _kept(self, first: frozenset[str], *rest: frozenset[str]) -> frozenset[str]:
         return first
 
+    @property
+    def band(self) -> tuple[float, float] | None:
+        band = self._inner.band
+        return None if band is None else (band[1], band[0])
+
     def _transposed(self) -> Relation:
         return self._inner
 

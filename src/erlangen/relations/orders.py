@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from math import inf
 from typing import Any, final
 
 import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, PREORDER, Relation, Site
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Full(Relation):
@@ -24,6 +27,7 @@ class Full(Relation):
 
     _laws = EQUIVALENCE | {"total", "toeplitz"}
     _pointwise = _arithmetic = True
+    _band = inf, inf
 
     def _transposed(self) -> Relation:
         return self
@@ -42,6 +46,7 @@ class Full(Relation):
         return (i == i) & (j == j)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Empty(Relation):
@@ -68,6 +73,7 @@ class Empty(Relation):
         return (i != i) & (j != j)
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Identity(Relation):
@@ -79,6 +85,7 @@ class Identity(Relation):
 
     _laws = EQUIVALENCE | {"antisymmetric", "toeplitz"}
     _pointwise = _arithmetic = True
+    _band = 0, 0
 
     def _transposed(self) -> Relation:
         return self
@@ -93,6 +100,7 @@ class Identity(Relation):
         return i == j
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Causal(Relation):
@@ -106,6 +114,7 @@ class Causal(Relation):
 
     _laws = PREORDER | {"antisymmetric", "total", "toeplitz"}
     _pointwise = _arithmetic = True
+    _band = inf, 0
 
     def classes(self, n: int) -> list[np.ndarray] | None:
         return []
@@ -120,6 +129,7 @@ class Causal(Relation):
         return j <= i
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Prefix(Relation):

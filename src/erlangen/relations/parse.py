@@ -22,43 +22,31 @@ import ast
 import operator
 import warnings
 from fractions import Fraction
+from inspect import isclass
 from typing import Any
 
 from erlangen.errors import ErlangenError, ExpressionError
 from erlangen.relations.families import Batch, Family, PerHead
-from erlangen.relations.geometries import AffinePlane, Fano, FiniteGeometry, Geometry, Lines, ProjectivePlane
-from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
-from erlangen.relations.grids import Grid
-from erlangen.relations.hyper import HyperRelation, Triples
-from erlangen.relations.offsets import GridOffset, Offset
-from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
-from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
+from erlangen.relations.geometries import FiniteGeometry
+from erlangen.relations.hyper import HyperRelation
+from erlangen.relations.registry import WRITTEN
 from erlangen.relations.relation import Relation
-from erlangen.relations.triangles import Triangles, WindowSquared
-from erlangen.relations.weighted import ALiBi, Decay, Distance, RelativeBias, Weighted, WeightedRelation
-from erlangen.relations.windows import Dilated, Ring, Window
+from erlangen.relations.weighted import WeightedRelation
 
 KNOWN: dict[str, type[Relation] | type[Family]] = {
-    known.__name__: known
-    for known in (
-        Full, Empty, Identity, Causal, Prefix, Window, Ring, Dilated, Bipartite, Documents, Blocks, Padding,
-        Global, Grid, Offset, GridOffset, Random, Graph, FromMask, Nearest, PerHead, Batch,
-    )
-}  # fmt: skip
-"""Every relation or family that an expression may call."""
+    name: kind for name, kind in WRITTEN.items() if isclass(kind) and issubclass(kind, (Relation, Family))
+}
+"""Every relation or family of erlangen that an expression may call."""
 
 WEIGHTED: dict[str, type[WeightedRelation]] = {
-    known.__name__: known for known in (Weighted, ALiBi, Decay, Distance, RelativeBias)
+    name: kind for name, kind in WRITTEN.items() if isclass(kind) and issubclass(kind, WeightedRelation)
 }
 """The weighted relations an expression may call; their arguments may be decimals and fractions."""
 
 HYPER: dict[str, Any] = {
-    known.__name__: known
-    for known in (Triples, Triangles, WindowSquared, Lines, Fano, Geometry, ProjectivePlane, AffinePlane)
+    name: kind for name, kind in WRITTEN.items() if name not in KNOWN and name not in WEIGHTED
 }
 """Ternary relations, and the geometries they are made of. They combine by & | - with one another."""
-
-_CALLED: dict[str, Any] = {**KNOWN, **WEIGHTED, **HYPER}
 
 MAX_TEXT = 100_000
 """Longest text read, in characters."""
@@ -230,7 +218,8 @@ class _Reader:
         self.relations += 1
         if self.relations > MAX_RELATIONS:
             raise self.error(node, f"the expression has more than {MAX_RELATIONS} relations")
-        numbers = name in WEIGHTED
+        called = WRITTEN[name]
+        numbers = isclass(called) and issubclass(called, WeightedRelation)
         arguments = [self.argument(value, depth + 1, numbers) for value in node.args]
         named: dict[str, Any] = {}
         for keyword in node.keywords:
@@ -242,7 +231,7 @@ class _Reader:
         self.check_signature(node, name, arguments, named)
         if name == "Graph":
             self.check_positions(node, [*arguments[:1], named.get("edges", ())])
-        return self.apply(node, _CALLED[name], *arguments, **named)
+        return self.apply(node, WRITTEN[name], *arguments, **named)
 
     def check_positions(self, node: ast.Call, edges: list[Any]) -> None:
         """A graph costs memory for every position up to its largest, and a text names any in ten letters."""
@@ -258,7 +247,7 @@ class _Reader:
     def check_signature(self, node: ast.Call, name: str, arguments: list[Any], named: dict[str, Any]) -> None:
         from inspect import signature
 
-        taken = signature(_CALLED[name])
+        taken = signature(WRITTEN[name])
         try:
             taken.bind(*arguments, **named)
         except TypeError as error:
@@ -357,12 +346,12 @@ class _Reader:
             raise self.at(node.end_lineno or 1, end, message, in_bytes=True)
         else:
             raise self.error(node, f"{self.source(node)} cannot be called; {_GRAMMAR}")
-        if name not in _CALLED:
+        if name not in WRITTEN:
             from difflib import get_close_matches
 
-            lower = {known.lower(): known for known in _CALLED}
+            lower = {known.lower(): known for known in WRITTEN}
             close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-            hint = f"did you mean {lower[close[0]]}?" if close else f"known are {', '.join(sorted(_CALLED))}"
+            hint = f"did you mean {lower[close[0]]}?" if close else f"known are {', '.join(sorted(WRITTEN))}"
             raise self.error(node, f"no relation is called {name!r}; {hint}")
         return name
 

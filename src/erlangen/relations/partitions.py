@@ -15,12 +15,14 @@ from erlangen.relations import intervals, sizes
 from erlangen.relations.lookup import like, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
+from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 if TYPE_CHECKING:
     from erlangen.relations.families import Batch
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Bipartite(Relation):
@@ -65,6 +67,7 @@ class Bipartite(Relation):
         return (i >= self.encoder) & (j < self.encoder)
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class Documents(Relation):
@@ -197,6 +200,7 @@ class Documents(Relation):
         return inside & (document[i.clip(0, total)] == document[j.clip(0, total)])
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Blocks(Relation):
@@ -233,6 +237,7 @@ class Blocks(Relation):
         return i // size == j // size
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class Padding(Relation):
@@ -280,6 +285,7 @@ class Padding(Relation):
         return (i == i) & (j >= sizes.clamp(need_keys(self, keys) - self.length))
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class Global(Relation):

@@ -12,8 +12,8 @@ from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.shown import Shown
-from erlangen.relations.truth import Undecided
 
 _SAMPLED_BELOW = 20_000_000
 """With more queries than this every relation has too many runs, and no row of it is looked at."""
@@ -37,7 +37,7 @@ class Site:
         return Site(np.arange(self.keys, dtype=np.int64), self.keys)
 
 
-class Relation(Shown, Undecided, ABC):
+class Relation(Shown, AnyRelation, ABC):
     """Which keys a query may read: (i, j) in R means that query i reads key j.
 
     A relation is a value: frozen, hashable, and `eval(repr(r)) == r`. Relations combine by
@@ -147,11 +147,6 @@ class Relation(Shown, Undecided, ABC):
     # -------------------------------------- facts, which a relation answers if its default is not its own
 
     @property
-    def data_dependent(self) -> bool:
-        """Whether the neighborhoods depend on the data, not on sizes alone."""
-        return False
-
-    @property
     def own_sizes(self) -> tuple[int, int] | None:
         """(queries, keys) when the relation fits this number of keys only, with its own number of queries.
 
@@ -196,6 +191,25 @@ class Relation(Shown, Undecided, ABC):
         return self._arithmetic
 
     _arithmetic: ClassVar[bool] = False
+
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """(back, ahead) where i reads exactly the keys from i - back to i + ahead; `math.inf` is no limit.
+
+        None where R is no such band on every n, or not known to be one.
+
+        >>> from erlangen.relations import Causal, Dilated, Window
+        >>> Window(lookback=3).band, Causal().band, Causal().T.band, Dilated(2).band
+        ((3, 0), (inf, 0), (0, inf), None)
+        """
+        return self._band
+
+    _band: ClassVar[tuple[float, float] | None] = None
+
+    @property
+    def cells(self) -> tuple[int, ...] | None:
+        """The shape of the grid whose cells, in row-major order, the positions are; None without a grid."""
+        return None
 
     def classes(self, n: int) -> list[np.ndarray] | None:
         """Disjoint classes of positions such that Aut(R) permutes each freely and fixes every other position.

@@ -33,7 +33,7 @@ class Shown:
           3  . . # #
         """
         # Drawing builds on relations, not the other way round; it is looked up when somebody asks for it.
-        print(import_module("erlangen.show.terminal").told(self, queries, keys))
+        print(import_module("erlangen.show.drawing").drawing(self, queries, keys).text())
 
     def mask(self, queries: int, keys: int | None = None) -> Tensor:
         """The dense torch mask, True = may read: (queries, keys), with (batch, heads) in front for families.

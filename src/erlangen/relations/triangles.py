@@ -10,6 +10,7 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.hyper import HyperRelation, Triples, affordable
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.windows import Window
 
@@ -17,6 +18,7 @@ _CHUNK = 1 << 22
 """Candidates looked at together."""
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Triangles(HyperRelation):
@@ -73,6 +75,7 @@ class Triangles(HyperRelation):
         return Triples.of_codes(n, np.concatenate(found))
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class WindowSquared(HyperRelation):
@@ -87,6 +90,7 @@ class WindowSquared(HyperRelation):
 
     lookback: int
     lookahead: int = 0
+    product = True
 
     def __post_init__(self) -> None:
         for name in ("lookback", "lookahead"):

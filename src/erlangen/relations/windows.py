@@ -10,9 +10,11 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 
+@written
 @final
 @dataclass(frozen=True, repr=False)
 class Window(Relation):
@@ -44,6 +46,10 @@ class Window(Relation):
         return Window(self.lookahead, self.lookback)
 
     @property
+    def band(self) -> tuple[int, int]:
+        return self.lookback, self.lookahead
+
+    @property
     def laws(self) -> frozenset[str]:
         found = {"reflexive", "toeplitz"}
         if self.lookback == self.lookahead:
@@ -65,6 +71,7 @@ class Window(Relation):
         return (i - j <= sizes.clamp(self.lookback)) & (j - i <= sizes.clamp(self.lookahead))
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Ring(Relation):
@@ -108,6 +115,7 @@ class Ring(Relation):
         return ((i - j) % n <= sizes.clamp(self.lookback)) | ((j - i) % n <= sizes.clamp(self.lookahead))
 
 
+@written
 @final
 @dataclass(frozen=True)
 class Dilated(Relation):

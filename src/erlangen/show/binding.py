@@ -6,6 +6,7 @@ from erlangen.errors import DataError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.families import Batch, PerHead
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation
 
 Bound = tuple[str, Relation, Neighborhoods]
@@ -22,19 +23,16 @@ def members(relation: Relation | PerHead | Batch) -> list[tuple[str, Relation]]:
     >>> members(Batch([PerHead([Causal(), Full()]), Causal()]))
     [('item 0, head 0', Causal()), ('item 0, head 1', Full()), ('item 1', Causal())]
     """
-    if isinstance(relation, Relation):
-        return [("", relation)]
-    word = "head" if isinstance(relation, PerHead) else "item"
-    return [
-        (", ".join(filter(None, (f"{word} {index}", name))), inner)
-        for index, member in enumerate(relation.members)
-        for name, inner in members(member)
-    ]
+    found: list[tuple[str, Relation]] = []
+    for b, item in enumerate(relation.items):
+        for h, head in enumerate(item.grid()[0]):
+            names = [f"item {b}"] if "item" in relation.axes else []
+            names += [f"head {h}"] if "head" in item.axes else []
+            found.append((", ".join(names), head))
+    return found
 
 
-def sizes_for(
-    relation: Relation | PerHead | Batch, queries: int | None, keys: int | None
-) -> tuple[int, int | None]:
+def sizes_for(relation: AnyRelation, queries: int | None, keys: int | None) -> tuple[int, int | None]:
     """The sizes asked for, or else those the relation brings.
 
     >>> from erlangen.relations import Bipartite, Causal
@@ -47,13 +45,10 @@ def sizes_for(
     """
     if queries is not None:
         return queries, keys
-    own = {found for _, member in members(relation) if (found := member.own_sizes) is not None}
-    if len(own) > 1:
-        raise SizeError(f"{relation} has members of different sizes: {', '.join(map(str, sorted(own)))}")
-    if not own:
+    own = relation.own_sizes
+    if own is None:
         raise SizeError(f"{relation} has no size of its own: say how many positions, --n N or show(n)")
-    own_queries, own_keys = own.pop()
-    return own_queries, own_keys if keys is None else keys
+    return own[0], own[1] if keys is None else keys
 
 
 def bind(relation: Relation, queries: int, keys: int | None = None) -> Neighborhoods:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import cos, pi, sin
 
-from erlangen.relations import Causal, Grid, Relation
+from erlangen.relations import Causal, Relation
 from erlangen.relations.neighborhoods import Neighborhoods
 
 Point = tuple[float, float]
@@ -31,7 +31,7 @@ def arrange(relation: Relation, bound: Neighborhoods) -> Layout:
     "sides": readers and read are apart. "line": everybody reads one way only. "grid": the cells of a 2-D
     grid. "circle": everything else.
 
-    >>> from erlangen.relations import Bipartite, Full, Window
+    >>> from erlangen.relations import Bipartite, Full, Grid, Window
     >>> [arrange(r, r.on(3)).kind for r in (Bipartite(1, 2), Window(1), Full(), Grid((1, 3), 1))]
     ['sides', 'line', 'circle', 'grid']
     >>> arrange(Full(), Full().on(2, 3)).joint
@@ -40,8 +40,8 @@ def arrange(relation: Relation, bound: Neighborhoods) -> Layout:
     if bound.queries != bound.keys:
         return Layout("sides", _column(0.0, bound.keys), _column(1.0, bound.queries))
     n = bound.keys
-    if isinstance(relation, Grid) and len(relation.shape) == 2:
-        _, width = relation.shape
+    if relation.cells is not None and len(relation.cells) == 2:
+        _, width = relation.cells
         return _joint("grid", tuple((float(p % width), -float(p // width)) for p in range(n)))
     edges = bound.edges()
     readers, read = set(edges[:, 0].tolist()), set(edges[:, 1].tolist())

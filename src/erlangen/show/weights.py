@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations.families import Batch, PerHead
 from erlangen.relations.weighted import WeightedNeighborhoods, WeightedRelation
-from erlangen.show.binding import bind
+from erlangen.show.binding import bind, sizes_for
 from erlangen.show.matrix import MARKED, UNICODE, Charset, draw
 from erlangen.show.summary import facts, header
 
@@ -24,12 +23,9 @@ def bind_weighted(weighted: WeightedRelation, queries: int | None, keys: int | N
     >>> bind_weighted(ALiBi([1, 2]), 3, None)
     WeightedNeighborhoods(queries=3, keys=3, num_edges=6, heads=2, Toeplitz)
     """
-    if isinstance(weighted.support, (PerHead, Batch)):
+    if weighted.axes:
         raise ParameterError(f"{weighted} holds several relations: draw each with the weights of its own")
-    if queries is None:
-        if weighted.own_sizes is None:
-            raise SizeError(f"{weighted} has no size of its own: say how many positions, --n N or show(n)")
-        queries, keys = weighted.own_sizes[0], weighted.own_sizes[1] if keys is None else keys
+    queries, keys = sizes_for(weighted, queries, keys)
     relation: Any = weighted.support
     bound = bind(relation, queries, keys)
     if not weighted.structured and bound.num_edges > MOST_PAIRS:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import singledispatch
+from math import inf
 
 import numpy as np
 
+from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.operators import Complement, Intersection, Transpose, Union
-from erlangen.relations.orders import Causal, Empty, Full, Identity
+from erlangen.relations.orders import Empty, Identity
+from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation, Site
-from erlangen.relations.windows import Ring, Window
+from erlangen.relations.windows import Ring
 from erlangen.symmetry.automorphisms import require_automorphisms
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.moves import Move, cycle, symmetric
@@ -20,8 +23,9 @@ _CHECKED = 256
 """Up to this size binding the relation costs next to nothing, and generators are checked against it."""
 
 
-def closed_form(relation: Relation, queries: int, keys: int, joint: bool) -> Group | None:
-    """The group of a relation at any size where a theorem gives it, otherwise None.
+@singledispatch
+def closed_form(relation: AnyRelation, queries: int, keys: int, joint: bool) -> Group | None:
+    """The group of a single relation at any size where a theorem gives it, otherwise None.
 
     Up to a few hundred positions the generators are checked against the bound relation before they are
     returned; beyond, the theorem stands alone, so that a million positions take milliseconds.
@@ -30,6 +34,11 @@ def closed_form(relation: Relation, queries: int, keys: int, joint: bool) -> Gro
     >>> closed_form(Causal(), 10**6, 10**6, joint=True)
     <Group 1, order 1; degree 1000000; symbolic>
     """
+    raise NotImplementedError(f"no group is known of {relation!r}: it is no single relation")
+
+
+@closed_form.register
+def _plain(relation: Relation, queries: int, keys: int, joint: bool) -> Group | None:
     relation._require(Site(np.arange(keys - queries, keys, dtype=np.int64), keys))
     group = _joint(relation, keys) if joint else _apart(relation, queries, keys)
     if group is not None and joint and keys <= _CHECKED:
@@ -37,16 +46,23 @@ def closed_form(relation: Relation, queries: int, keys: int, joint: bool) -> Gro
     return group
 
 
+@closed_form.register
+def _bound(relation: Neighborhoods, queries: int, keys: int, joint: bool) -> Group | None:
+    relation.on(queries, keys)
+    return None
+
+
 # -------------------------------------------------------------------- queries and keys together
 
 
 @singledispatch
 def _joint(relation: Relation, n: int) -> Group | None:
-    """The group on n positions; a relation that has classes or parts needs no rule of its own."""
-    classes, parts = relation.classes(n), relation.parts(n)
-    if classes is not None:
+    """The group on n positions; a relation that has classes, parts or a band needs no rule of its own."""
+    if (classes := relation.classes(n)) is not None:
         return _classes(classes, n)
-    return None if parts is None else _parts(parts, n, inside=True)
+    if (parts := relation.parts(n)) is not None:
+        return _parts(parts, n, inside=True)
+    return None if relation.band is None else _band(*relation.band, n)
 
 
 @_joint.register(Complement)
@@ -66,11 +82,10 @@ def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | Non
     return Group(n, shape, moves, "symbolic", lambda image: np.array_equal(label[image], label), sides)
 
 
-@_joint.register
-def _window(relation: Window, n: int) -> Group:
+def _band(back: float, ahead: float, n: int) -> Group:
     """A band: positions that read all and are read by all are twins, the rest is rigid up to reversal."""
-    back, ahead = min(relation.lookback, n - 1), min(relation.lookahead, n - 1)
-    w = min(back, ahead)
+    back, ahead = min(back, n - 1), min(ahead, n - 1)
+    w = int(min(back, ahead))
     if back == ahead and (w <= 0 or w >= n - 1):
         return _classes([np.arange(n)], n)
     middle = np.arange(max(n - 1 - w, 0), min(w, n - 1) + 1)
@@ -171,49 +186,59 @@ def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
     return Group(n, product(*shapes), tuple(moves), "symbolic", keeps_parts)
 
 
-@_joint.register(Intersection)
-@_joint.register(Union)
-def _combined(relation: Intersection | Union, n: int) -> Group | None:
-    operands = set(relation.operands)
-    if isinstance(relation, Intersection) and ~Identity() in operands and len(operands) == 2:
-        (other,) = operands - {~Identity()}
-        return _joint(other, n) if "reflexive" in other.laws else None  # loops everywhere: no information
-    if isinstance(relation, Union) and Identity() in operands and len(operands) == 2:
-        (other,) = operands - {Identity()}
-        irreflexive = isinstance(other, Complement) and "reflexive" in other.operands[0].laws
-        return _joint(other, n) if irreflexive else None
-    if isinstance(relation, Intersection) and len(operands) == 2:
-        return _ordered_parts(operands, n)
+@_joint.register
+def _union(relation: Union, n: int) -> Group | None:
+    """Loops everywhere, added to a relation that has none, tell nothing."""
+    others = set(relation.operands) - {Identity()}
+    if len(others) == 1 < len(relation.operands):
+        (other,) = others
+        return _joint(other, n) if "reflexive" in (~other).laws else None
     return None
+
+
+@_joint.register
+def _intersection(relation: Intersection, n: int) -> Group | None:
+    """Loops taken from a relation that has all of them tell nothing; or parts, each read in order."""
+    operands = set(relation.operands)
+    others = operands - {~Identity()}
+    if len(operands) != 2:
+        return None
+    if len(others) == 1:
+        (other,) = others
+        return _joint(other, n) if "reflexive" in other.laws else None
+    return _ordered_parts(operands, n)
 
 
 def _ordered_parts(operands: set[Relation], n: int) -> Group | None:
     """Parts, each in causal order or, where it is one run, with a one-sided window: rigid and connected."""
     split = {operand.parts(n) is not None: operand for operand in operands}
-    if len(split) < 2:
+    if len(split) < 2 or (band := split[False].band) is None:
         return None
-    parts, order = split[True].parts(n) or {}, split[False]
-    if isinstance(order, Transpose):
-        order = order.operands[0]
-    one_sided = isinstance(order, Window) and (order.lookback == 0) != (order.lookahead == 0)
+    parts = split[True].parts(n) or {}
     in_runs = all((np.diff(blocks, axis=1) == 1).all() for blocks in parts.values())
-    if isinstance(order, Causal) or (one_sided and in_runs):
-        return _parts(parts, n, inside=False)
-    return None
+    one_sided = (band[0] == 0) != (band[1] == 0)
+    return _parts(parts, n, inside=False) if one_sided and (inf in band or in_runs) else None
 
 
 # ------------------------------------------------------------------------ queries and keys apart
 
 
+@singledispatch
 def _apart(relation: Relation, q: int, k: int) -> Group | None:
     n, sides = q + k, (q, k)
-    match relation:
-        case Full() | Empty():
-            return _classes([np.arange(q), np.arange(q, n)], n, sides)
-        case Complement():
-            return _apart(relation.operands[0], q, k)
-        case Causal() if q <= k:
-            # Rows grow by one key each; the keys that every query reads are alike.
-            return _classes([np.arange(q, n if q == 0 else n - q + 1)], n, sides)
-        case _:
-            return None
+    if relation.band == (inf, inf):
+        return _classes([np.arange(q), np.arange(q, n)], n, sides)
+    if relation.band == (inf, 0) and q <= k:
+        # Rows grow by one key each; the keys that every query reads are alike.
+        return _classes([np.arange(q, n if q == 0 else n - q + 1)], n, sides)
+    return None
+
+
+@_apart.register
+def _complement(relation: Complement, q: int, k: int) -> Group | None:
+    return _apart(relation.operands[0], q, k)
+
+
+@_apart.register
+def _empty(relation: Empty, q: int, k: int) -> Group | None:
+    return _apart(~relation, q, k)

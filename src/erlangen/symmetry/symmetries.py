@@ -10,19 +10,17 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
-from erlangen.relations.families import Batch, PerHead
+from erlangen.relations.families import PerHead
 from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.automorphisms import automorphisms
-from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
-from erlangen.symmetry.hyper import hyper_symmetry
 from erlangen.symmetry.shapes import Symmetric
-from erlangen.symmetry.weighted import layers, unexplored, weighted_closed_form
-
-Member = Relation | Neighborhoods | WeightedRelation
+from erlangen.symmetry.ternary import ternary_symmetry
+from erlangen.symmetry.weighted import known_group, layers, supports, unexplored
 
 
 def symmetry(
@@ -71,10 +69,11 @@ def symmetry(
     >>> print(symmetry(Fano().shadow()), "|", symmetry(Fano()))
     S7, order 5040 | order 168
     """
-    if isinstance(relation, HyperRelation):
+    asked = expect(relation, _TAKEN, arity=None, axes=("item", "head"), weights=True, bound=True)
+    if asked.arity == 3:
         if keys is not None or not joint:
             raise ParameterError(f"{relation} relates positions of one sequence: one permutation acts on all")
-        return hyper_symmetry(relation, n, _budget(budget))
+        return ternary_symmetry(asked, n, _budget(budget))
     members = _members(relation)
     queries, keys = _sizes(relation, members, n, keys)
     return _common(members, queries, keys, joint, _budget(budget))
@@ -108,14 +107,14 @@ def stack_symmetry(
     return _common(members, queries, keys, True, _budget(budget))
 
 
-def _common(members: Sequence[Member], queries: int, keys: int, joint: bool, budget: float) -> Group:
+def _common(members: Sequence[AnyRelation], queries: int, keys: int, joint: bool, budget: float) -> Group:
     """The permutations that keep every member."""
     if joint and queries != keys:
         raise SizeError(
             f"one permutation cannot act on {queries} queries and {keys} keys; "
             "with joint=False each side has its own"
         )
-    known = {member: _known(member, queries, keys, joint) for member in members}
+    known = {member: known_group(member, queries, keys, joint) for member in members}
     for group in known.values():
         if group is not None and group.trivial:
             return group  # the intersection with anything is trivial
@@ -130,12 +129,9 @@ def _common(members: Sequence[Member], queries: int, keys: int, joint: bool, bud
     bound: dict[Neighborhoods, None] = {}
     numeric = False
     for member in restricting:
-        if isinstance(member, WeightedRelation):
-            layered = layers(member, queries, keys)
-            numeric |= layered.numeric
-            bound |= dict.fromkeys(layered.relations)
-        else:
-            bound[member if isinstance(member, Neighborhoods) else member.on(queries, keys)] = None
+        layered = layers(member, queries, keys)
+        numeric |= layered.numeric
+        bound |= dict.fromkeys(layered.relations)
     if joint:
         group = automorphisms(tuple(bound), np.zeros(queries, np.int64), budget)
     else:
@@ -144,41 +140,23 @@ def _common(members: Sequence[Member], queries: int, keys: int, joint: bool, bud
     return replace(group, evidence="numeric") if numeric and group.exact else group
 
 
-def _known(member: Member, queries: int, keys: int, joint: bool) -> Group | None:
-    if isinstance(member, WeightedRelation):
-        return weighted_closed_form(member, queries, keys, joint)
-    return closed_form(member, queries, keys, joint) if isinstance(member, Relation) else None
+def _members(relation: AnyRelation) -> Sequence[AnyRelation]:
+    """Relations that each must be kept: those of the heads, or a weighted relation with all of its heads."""
+    heads = supports(expect(relation, _TAKEN, axes=("item", "head"), weights=True, bound=True))
+    return heads if relation.weights is None else (relation,)
 
 
-def _members(relation: Any) -> Sequence[Member]:
-    if isinstance(relation, (Relation, Neighborhoods, WeightedRelation)):
-        return (relation,)
-    if isinstance(relation, PerHead):
-        return relation.members
-    if isinstance(relation, Batch):
-        raise ParameterError(f"{relation} holds one relation per batch item: ask for the symmetry of each")
-    raise ParameterError(f"symmetry(relation) takes a relation, a PerHead or neighborhoods, got {relation!r}")
+_TAKEN = "symmetry(relation) takes a relation, a PerHead or neighborhoods"
 
 
-def _sizes(relation: Any, members: Sequence[Member], n: int | None, keys: int | None) -> tuple[int, int]:
-    own = None
-    for member in members:
-        if isinstance(member, Neighborhoods):
-            own = own or (member.queries, member.keys)
-        elif isinstance(member, WeightedRelation):
-            own = own or member.own_sizes
-        else:
-            own = own or member.own_sizes
+def _sizes(relation: Any, members: Sequence[AnyRelation], n: int | None, keys: int | None) -> tuple[int, int]:
     if n is None:
+        own = next((found for member in members if (found := member.own_sizes) is not None), None)
         if own is None:
             raise SizeError(f"{relation} has no size of its own: say on how many positions (n=, or --n)")
         n, keys = own[0], own[1] if keys is None else keys
     queries = sizes.size(n, "n")
-    bound_keys = queries if keys is None else sizes.size(keys, "keys")
-    for member in members:
-        if isinstance(member, Neighborhoods) and (member.queries, member.keys) != (queries, bound_keys):
-            raise SizeError(f"{member} was asked for on {queries} queries and {bound_keys} keys")
-    return queries, bound_keys
+    return queries, queries if keys is None else sizes.size(keys, "keys")
 
 
 def _budget(budget: Any) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from functools import singledispatch
+from math import inf
+from typing import Any, final
 
 import numpy as np
 
@@ -12,9 +14,9 @@ from erlangen.relations import intervals, sizes
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.offsets import Offset
 from erlangen.relations.operators import Complement, Transpose
-from erlangen.relations.orders import Causal, Empty, Full, Identity
+from erlangen.relations.orders import Empty
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
-from erlangen.relations.windows import Window
 
 
 @final
@@ -107,14 +109,12 @@ def translations(relation: Relation | Neighborhoods, n: int | None = None) -> Tr
     bound = _bind(relation, n)
     inner, outer = slice(1, None), slice(None, -1)
     toeplitz = bound.queries == 0 or bound.restrict(inner, inner) == bound.restrict(outer, outer)
-    broken = _ahead(bound)
-    if broken is None and isinstance(relation, Relation):
-        broken = _inconsistent(relation, bound)
-    integers = on_integers(relation) if isinstance(relation, Relation) else None
-    return Translations(bound, toeplitz, broken is None, broken, integers)
+    broken = _ahead(bound) or _inconsistent(relation, bound)
+    return Translations(bound, toeplitz, broken is None, broken, on_integers(relation))
 
 
-def on_integers(relation: Relation) -> str | None:
+@singledispatch
+def on_integers(relation: AnyRelation) -> str | None:
     """The automorphism group of a family on all integers, where theory gives it.
 
     A band of at least two keys determines which integers are neighbours (their rows differ by one key), so
@@ -125,34 +125,43 @@ def on_integers(relation: Relation) -> str | None:
     >>> [on_integers(r) for r in (Causal(), Window(3), Window(2, 2), Full(), Blocks(2))]
     ['Z', 'Z', 'Z with reversals', 'Sym(Z)', None]
     """
-    match relation:
-        case Complement() | Transpose():
-            return on_integers(relation.operands[0])
-        case Full() | Empty() | Identity() | Window(lookback=0, lookahead=0):
-            return "Sym(Z)"
-        case Causal():
-            return "Z"
-        case Offset():
-            return {0: "Sym(Z)", 1: "Z"}.get(abs(relation.by))
-        case Window():
-            return "Z with reversals" if relation.lookback == relation.lookahead else "Z"
-        case _:
-            return None
+    return None
+
+
+@on_integers.register
+def _by_band(relation: Relation) -> str | None:
+    if relation.band is None:
+        return None
+    back, ahead = relation.band
+    if back == ahead:
+        return "Sym(Z)" if back in (0, inf) else "Z with reversals"
+    return "Z"
+
+
+@on_integers.register(Complement)
+@on_integers.register(Transpose)
+def _of_operand(relation: Complement | Transpose) -> str | None:
+    return on_integers(relation.operands[0])
+
+
+@on_integers.register
+def _empty(relation: Empty) -> str:
+    return "Sym(Z)"
+
+
+@on_integers.register
+def _offset(relation: Offset) -> str | None:
+    return {0: "Sym(Z)", 1: "Z"}.get(abs(relation.by))
 
 
 def _bind(relation: Relation | Neighborhoods, n: int | None) -> Neighborhoods:
-    if isinstance(relation, Neighborhoods):
-        bound = relation
-    elif isinstance(relation, Relation):
-        own = relation.own_sizes
-        if n is None and own is None:
-            raise SizeError(
-                f"{relation} has no size of its own: say on how many positions, translations(relation, n)"
-            )
-        bound = relation.on(sizes.size(n, "n")) if n is not None else relation.on(*(own or ()))
-    else:
-        raise ParameterError(f"translations(relation) takes a relation or neighborhoods, got {relation!r}")
-    if bound.queries != bound.keys or n not in (None, bound.queries):
+    relation = expect(relation, "translations(relation) takes a relation or neighborhoods", bound=True)
+    if n is None and relation.own_sizes is None:
+        raise SizeError(
+            f"{relation} has no size of its own: say on how many positions, translations(relation, n)"
+        )
+    bound = relation.on(*(relation.own_sizes or ())) if n is None else relation.on(sizes.size(n, "n"))
+    if bound.queries != bound.keys:
         raise SizeError(f"translations act on one sequence of n positions; got {bound} for n = {n}")
     return bound
 
@@ -166,9 +175,9 @@ def _ahead(bound: Neighborhoods) -> str | None:
     return f"query {query} reads key {max(int(bound.starts[ahead[0]]), query + 1)}"
 
 
-def _inconsistent(relation: Relation, bound: Neighborhoods) -> str | None:
+def _inconsistent(relation: Any, bound: Neighborhoods) -> str | None:
     """The first k at which the relation on k positions is not the restriction of the one on n."""
-    if relation.pointwise or relation.own_sizes is not None:
+    if relation.own_sizes is not None or relation.pointwise:
         return None
     for k in range(1, bound.queries):
         try:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations.families import Batch, PerHead
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
-from erlangen.relations.relation import Relation
-from erlangen.relations.weighted import ALiBi, Decay, WeightedRelation
+from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.moves import Move, keeps
@@ -38,18 +37,22 @@ class Layers:
     numeric: bool
 
 
-def supports(weighted: WeightedRelation) -> tuple[Relation, ...]:
+def supports(member: AnyRelation) -> tuple[Any, ...]:
     """The relations that heads read by: one for all, or one per head."""
-    support = weighted.support
-    if isinstance(support, Relation):
-        return (support,)
-    if isinstance(support, PerHead):
-        if weighted.heads not in (1, len(support)):
-            raise ParameterError(f"{weighted} has {weighted.heads} biases for {len(support)} heads")
-        return support.members
-    if isinstance(support, Batch):
-        raise ParameterError(f"{weighted} holds one relation per batch item: ask for the symmetry of each")
-    raise ParameterError(f"{weighted} is bound to a part of a sequence and has no symmetry of its own")
+    if "item" in member.axes:
+        raise ParameterError(f"{member} holds one relation per batch item: ask for the symmetry of each")
+    (heads,) = member.grid()
+    weighted = member.weights
+    if weighted is not None and weighted.axes and weighted.heads not in (1, len(heads)):
+        raise ParameterError(f"{weighted} has {weighted.heads} biases for {len(heads)} heads")
+    return heads
+
+
+def known_group(member: AnyRelation, queries: int, keys: int, joint: bool) -> Group | None:
+    """The group of a relation, weighted or not, where a theorem gives it at any size, otherwise None."""
+    if member.weights is None:
+        return closed_form(member, queries, keys, joint)
+    return weighted_closed_form(member.weights, queries, keys, joint)
 
 
 def weighted_closed_form(weighted: WeightedRelation, queries: int, keys: int, joint: bool) -> Group | None:
@@ -70,10 +73,7 @@ def weighted_closed_form(weighted: WeightedRelation, queries: int, keys: int, jo
         group = closed_form(support, queries, keys, joint)
         if group is not None and group.trivial:
             return group
-    falls = isinstance(weighted, (ALiBi, Decay)) and any(
-        unit.any() for unit in weighted._units(np.array([0]), np.array([1]))
-    )
-    if falls and joint and keys >= 2 and all(isinstance(support, Full) for support in listed):
+    if weighted.monotone and joint and keys >= 2 and all(support == Full() for support in listed):
         points = np.arange(keys, dtype=np.int64)
         reversed_points = points[::-1].copy()
         return Group(
@@ -86,8 +86,10 @@ def weighted_closed_form(weighted: WeightedRelation, queries: int, keys: int, jo
     return None
 
 
-def layers(weighted: WeightedRelation, queries: int, keys: int) -> Layers:
+def layers(member: AnyRelation, queries: int, keys: int) -> Layers:
     """The row-normalised weights as binary relations: layer t holds the edges whose class has bit t.
+
+    Without weights this is the relation itself.
 
     Scaling a row is a gauge, so each row is divided by its largest weight; edges are in one class when what
     remains is equal in every head. Integers and fractions are compared exactly, and so are floats, unless
@@ -97,6 +99,9 @@ def layers(weighted: WeightedRelation, queries: int, keys: int) -> Layers:
     >>> [layer.edges().tolist() for layer in layers(ALiBi(1, relation=Full()), 2, 2).relations]
     [[[0, 1], [1, 0]], [[0, 0], [1, 1]]]
     """
+    weighted = member.weights
+    if weighted is None:
+        return Layers((member.on(queries, keys),), False)
     listed = supports(weighted)
     numeric = False
     relations: list[Neighborhoods] = []
@@ -121,7 +126,7 @@ def layers(weighted: WeightedRelation, queries: int, keys: int) -> Layers:
     return Layers(tuple(dict.fromkeys(relations)), numeric)
 
 
-def unexplored(members: Sequence[Any], queries: int, keys: int, joint: bool) -> Group | None:
+def unexplored(members: Sequence[AnyRelation], queries: int, keys: int, joint: bool) -> Group | None:
     """The lower bound "at least 1" when weighted members have too many edges to list, otherwise None.
 
     Membership is still decided, edge by edge, when it is asked.
@@ -130,7 +135,7 @@ def unexplored(members: Sequence[Any], queries: int, keys: int, joint: bool) -> 
     >>> unexplored([RelativeBias([0, 1, 2, 3])], 10_000, 10_000, joint=True)
     <Group order at least 1; degree 10000; at least>
     """
-    weighted = [member for member in members if isinstance(member, WeightedRelation)]
+    weighted = [member for member in members if member.weights is not None]
     found = {support for member in weighted for support in supports(member)}
     if sum(support.on(queries, keys).num_edges for support in found) <= MAX_EDGES:
         return None
@@ -139,15 +144,7 @@ def unexplored(members: Sequence[Any], queries: int, keys: int, joint: bool) -> 
 
     def oracle(image: np.ndarray) -> bool:
         move = Move.of(image)
-        bound = [
-            layer
-            for member in members
-            for layer in (
-                layers(member, queries, keys).relations
-                if isinstance(member, WeightedRelation)
-                else (member if isinstance(member, Neighborhoods) else member.on(queries, keys),)
-            )
-        ]
+        bound = [layer for member in members for layer in layers(member, queries, keys).relations]
         return all(keeps(relation, move) for relation in bound)
 
     return Group(keys, Unnamed(1, TRIVIAL, at_least=True), (), "at least", oracle)

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, overload
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import (
-    Causal,
-    Empty,
-    Full,
-    HyperRelation,
-    Identity,
-    Neighborhoods,
-    Relation,
-    WeightedRelation,
-    Window,
-)
+from erlangen.relations import Empty, HyperRelation, Neighborhoods, Relation, WeightedRelation
+from erlangen.relations.protocol import expect
 from erlangen.symmetry import Group, symmetry
 from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.family_group import FamilyGroup
 from erlangen.taxonomy.kinds import KINDS
 from erlangen.taxonomy.properties import PROPERTIES
 from erlangen.taxonomy.table1 import Row, row
 from erlangen.taxonomy.ternary import TernaryBias, classify_ternary
 from erlangen.taxonomy.verify import MAX_SEARCH
-from erlangen.taxonomy.weights import Weights, support_of, with_weights
+from erlangen.taxonomy.weights import Weights, with_weights
 
 MAX_FAMILY = 2_000_000
 """Windows wider than this are not answered for every n: their certificates are found at n = width + 2."""
 
 MAX_LISTED = 100_000
 """Generators are written into JSON up to this many numbers in all."""
-
-
-@dataclass(frozen=True)
-class FamilyGroup:
-    """The symmetry of a family for every n it is stated for: `S_n`, `Z2` or `1`.
-
-    >>> FamilyGroup("S_n", "n!").order, FamilyGroup("Z2", "2").order
-    (None, 2)
-    """
-
-    name: str
-    order_text: str
-    evidence: str = "symbolic"
-
-    @property
-    def order(self) -> int | None:
-        """The order where it is the same number for every n."""
-        return int(self.order_text) if self.order_text.isdigit() else None
-
-    def __str__(self) -> str:
-        return f"{self.name}, order {self.order_text}"
 
 
 @dataclass(frozen=True)
@@ -162,29 +134,21 @@ def classify(
     >>> classify(Window(lookback=2)).certificates["transitive"].data
     {'triple': [3, 1, 0]}
     """
-    if isinstance(relation, Neighborhoods):
-        if n is not None and n != relation.queries:
-            raise SizeError(f"{relation!r} is bound already; leave n out (it was {n!r})")
-        return _at(relation, repr(relation), relation)
-    if isinstance(relation, HyperRelation):
-        return classify_ternary(relation, n)
-    if isinstance(relation, WeightedRelation):
-        own = relation.own_sizes
+    taken = "classify takes one relation or R.on(n)"
+    asked = expect(relation, taken, arity=None, axes=("item", "head"), weights=True, bound=True)
+    if asked.arity == 3:
+        return classify_ternary(asked, n)
+    if asked.axes:
+        raise ParameterError(f"classify takes one relation, and {relation!r} holds several: ask one by one")
+    own = asked.own_sizes
+    if asked.weights is not None:
         size = own[0] if n is None and own is not None and own[0] == own[1] else n
-        return with_weights(classify(support_of(relation), size), relation)
-    if not isinstance(relation, Relation):
-        raise ParameterError(
-            f"classify takes one relation or R.on(n), got {relation!r}; "
-            "the members of a family are classified one by one"
-        )
-    if relation.data_dependent:
-        return _data_dependent(relation, n)
-    if n is None:
-        sizes = relation.own_sizes
-        return (
-            _for_every_size(relation) if sizes is None else _at(relation.on(*sizes), repr(relation), relation)
-        )
-    return _at(relation.on(n), repr(relation), relation)
+        return with_weights(classify(asked.support, size), asked.weights)
+    if asked.data_dependent:
+        return _data_dependent(asked, n)
+    if n is None and own is None:
+        return _for_every_size(asked)
+    return _at(asked.on(*(own if n is None else (n,))), repr(relation), asked)
 
 
 def _at(bound: Neighborhoods, text: str, source: Relation | Neighborhoods) -> Bias:
@@ -200,7 +164,7 @@ def _at(bound: Neighborhoods, text: str, source: Relation | Neighborhoods) -> Bi
     kind = kinds[0] if kinds else "sparse"
     # A sparse verdict says that every other kind fails, so it shows each failing; any other shows itself.
     certificates |= {name: known[name] for name in kinds} if kinds else known
-    group = symmetry(source) if isinstance(source, Neighborhoods) else symmetry(source, n)
+    group = symmetry(source, n)
     decided = {name: proof for name, proof in certificates.items() if proof is not None}
     proof = _symmetry_certificate(bound, group, decided)
     if proof is not None:
@@ -236,22 +200,20 @@ def _symmetry_certificate(
 def _family(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
     """From which n on the verdict no longer changes, and the group from there on.
 
-    With p = the wider side of a window: from n = p + 2 on some pair is out of reach, which is what decides
+    With p = the wider side of a band: from n = p + 2 on some pair is out of reach, which is what decides
     transitivity and totality; a symmetric band has exactly its reflection from n = 2 p + 1 on.
     """
-    match relation:
-        case Full() | Identity() | Empty():
-            return 2, FamilyGroup("S_n", "n!")
-        case Causal():
-            return 2, FamilyGroup("1", "1")
-        case Window(lookback=back, lookahead=ahead):
-            wide = max(back, ahead)
-            if wide == 0:
-                return 2, FamilyGroup("S_n", "n!")
-            if back == ahead:
-                return 2 * wide + 1, FamilyGroup("Z2", "2")
-            return wide + 2, FamilyGroup("1", "1") if 0 in (back, ahead) else None
-    return _family(relation.T) if isinstance(relation.T, Causal) else None
+    if relation == Empty():
+        return 2, FamilyGroup("S_n", "n!")
+    if relation.band is None:
+        return None
+    back, ahead = relation.band
+    if back == ahead:
+        return (
+            (2, FamilyGroup("S_n", "n!")) if back in (0, inf) else (2 * int(back) + 1, FamilyGroup("Z2", "2"))
+        )
+    wide = max(back, ahead)
+    return 2 if wide == inf else int(wide) + 2, FamilyGroup("1", "1") if 0 in (back, ahead) else None
 
 
 def _for_every_size(relation: Relation) -> Bias:

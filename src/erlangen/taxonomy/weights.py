@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from erlangen.errors import ParameterError
-from erlangen.relations import ALiBi, Decay, Full, Relation, WeightedRelation
+from erlangen.relations import Full, WeightedRelation
 from erlangen.symmetry import symmetry
+from erlangen.taxonomy.family_group import FamilyGroup
 
 if TYPE_CHECKING:
     from erlangen.taxonomy.classify import Bias
@@ -46,15 +46,6 @@ class Weights:
         }
 
 
-def support_of(weighted: WeightedRelation) -> Relation:
-    """The one relation that all heads read by, or an error when there are several."""
-    if not isinstance(weighted.support, Relation):
-        raise ParameterError(
-            f"classify takes one relation, and {weighted!r} holds several: classify each with its weights"
-        )
-    return weighted.support
-
-
 def with_weights(bias: Bias, weighted: WeightedRelation) -> Bias:
     """The verdict on the support, turned into that on the weighted relation.
 
@@ -62,6 +53,7 @@ def with_weights(bias: Bias, weighted: WeightedRelation) -> Bias:
     row-normalised weights, a subgroup of the support's. A certificate of the symmetry stays where it proves
     that the support has none.
 
+    >>> from erlangen.relations import ALiBi
     >>> from erlangen.taxonomy import classify
     >>> verdict = classify(ALiBi([0.5, 0.25], relation=Full()), 5)
     >>> print(verdict)
@@ -74,9 +66,7 @@ def with_weights(bias: Bias, weighted: WeightedRelation) -> Bias:
         group = symmetry(weighted, bias.n)
     elif bias.symmetry is not None and bias.symmetry.order == 1:
         group = bias.symmetry
-    elif isinstance(weighted.support, Full) and _falls(weighted):
-        from erlangen.taxonomy.classify import FamilyGroup
-
+    elif weighted.support == Full() and weighted.monotone:
         group = FamilyGroup("Z2", "2")
     refined = None
     if group is not None and bias.symmetry is not None:
@@ -91,12 +81,3 @@ def with_weights(bias: Bias, weighted: WeightedRelation) -> Bias:
     rigid = bias.symmetry is not None and bias.symmetry.order == 1
     kept = {name: proof for name, proof in bias.certificates.items() if rigid or name != "symmetry"}
     return replace(bias, relation=repr(weighted), symmetry=group, certificates=kept, weights=weights)
-
-
-def _falls(weighted: WeightedRelation) -> bool:
-    """Whether the weights change with |i - j| in some head, at every step alike."""
-    from erlangen.relations.weighted.tables import exact
-
-    if isinstance(weighted, ALiBi):
-        return bool((exact(weighted.slopes) != 0).any())
-    return isinstance(weighted, Decay) and bool((exact(weighted.rate) != 1).any())

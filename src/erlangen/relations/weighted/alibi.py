@@ -10,6 +10,7 @@ from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Causal
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
@@ -18,6 +19,7 @@ from erlangen.relations.weighted.tables import with_heads
 _CAUSAL = Causal()
 
 
+@written
 @final
 class ALiBi(WeightedRelation):
     """Attention with linear biases (Press et al.): b_ij = -m_h |i - j| for head h.
@@ -59,6 +61,10 @@ class ALiBi(WeightedRelation):
     @property
     def heads(self) -> int:
         return with_heads(self.slopes, 1).shape[0]
+
+    @property
+    def monotone(self) -> bool:
+        return any(unit.any() for unit in self._units(np.array([0]), np.array([1])))
 
     def _arguments(self) -> dict[str, Any]:
         return {"slopes": self.slopes}

@@ -9,17 +9,17 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
-from erlangen.relations.families import Batch, Bindable, PerHead
+from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
-from erlangen.relations.truth import Undecided
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.bound import WeightedNeighborhoods
 
 
-class WeightedRelation(Shown, Undecided, ABC):
+class WeightedRelation(Shown, AnyRelation, ABC):
     """A relation with weights: query i reads key j in N_i with alpha_ij ~ W_ij e^{s_ij}, W_ij > 0.
 
     The log-weights b = log W are a bias added to the scores. **Scaling a row is a gauge**: W and diag(c) W
@@ -37,14 +37,12 @@ class WeightedRelation(Shown, Undecided, ABC):
     those of `Relation`: fewer queries than keys are the last positions.
     """
 
-    __slots__ = ("support",)
-    support: Bindable | Neighborhoods
+    __slots__ = ("support",)  # type: ignore[override]
+    support: Bindable | Neighborhoods  # type: ignore[override]
 
     def __init__(self, support: Bindable, **values: Any) -> None:
-        if not isinstance(support, (Relation, PerHead, Batch)):
-            raise ParameterError(
-                f"{type(self).__name__}(relation=...) takes a Relation, PerHead or Batch, got {support!r}"
-            )
+        taken = f"{type(self).__name__}(relation=...) takes a Relation, PerHead or Batch"
+        expect(support, taken, axes=("item", "head"))
         object.__setattr__(self, "support", support)
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -76,6 +74,11 @@ class WeightedRelation(Shown, Undecided, ABC):
         Integers and fractions are exact; a float array says that only floats are known.
         """
         return list(to_numpy(self._by_pair(i, j)))
+
+    @property
+    def monotone(self) -> bool:
+        """Whether in some head the log-weights are known to fall, or to grow, with every step of |i - j|."""
+        return False
 
     # ------------------------------------------------------------------- biases
 
@@ -115,9 +118,9 @@ class WeightedRelation(Shown, Undecided, ABC):
         >>> ALiBi(1).on(1_000_000)
         WeightedNeighborhoods(queries=1000000, keys=1000000, num_edges=500000500000, heads=1, Toeplitz)
         """
-        if isinstance(self.support, (PerHead, Batch)):
+        if self.axes:
             raise ParameterError(f"{self} holds several relations: bind each with the weights of its own")
-        bound = self.support if isinstance(self.support, Neighborhoods) else self.support.on(queries, keys)
+        bound: Any = self.support.on(queries, keys)
         if self.structured:
             return WeightedNeighborhoods(bound, toeplitz=to_numpy(self.toeplitz(bound.queries, bound.keys)))
         return WeightedNeighborhoods(bound, per_edge=to_numpy(self.per_edge(bound)))
@@ -130,16 +133,27 @@ class WeightedRelation(Shown, Undecided, ABC):
         >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
         ((5, 5), None)
         """
-        if isinstance(self.support, Neighborhoods):
-            return self.support.queries, self.support.keys
-        members = self.support.members if isinstance(self.support, PerHead) else (self.support,)
-        listed = [member.own_sizes for member in members if isinstance(member, Relation)]
-        return next((found for found in listed if found is not None), None)
+        return self.support.own_sizes
 
     @property
     def data_dependent(self) -> bool:
         """Whether the support depends on the data."""
-        return not isinstance(self.support, Neighborhoods) and self.support.data_dependent
+        return self.support.data_dependent
+
+    @property
+    def weights(self) -> Self:
+        return self
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.support.axes
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        return self.support.items
+
+    def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
+        return self.support.grid(batch, heads)
 
     # -------------------------------------------------------------------- value
 
@@ -153,7 +167,7 @@ class WeightedRelation(Shown, Undecided, ABC):
         return type(self)(**self._arguments(), relation=relation)
 
     def __and__(self, other: Any) -> Self:
-        if not isinstance(other, (Relation, PerHead, Batch)):
+        if not isinstance(other, Bindable):
             return NotImplemented
         return self.with_support(self.support & other)  # type: ignore[operator]
 

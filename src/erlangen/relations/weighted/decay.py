@@ -10,6 +10,7 @@ from erlangen.errors import ParameterError
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch, readable
 from erlangen.relations.orders import Causal
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
@@ -18,6 +19,7 @@ from erlangen.relations.weighted.tables import with_heads
 _CAUSAL = Causal()
 
 
+@written
 @final
 class Decay(WeightedRelation):
     """Weights W_ij = rate_h^|i - j|, so that b_ij = |i - j| log rate_h (causally: (i - j) log rate_h).
@@ -45,6 +47,10 @@ class Decay(WeightedRelation):
     @property
     def heads(self) -> int:
         return with_heads(self.rate, 1).shape[0]
+
+    @property
+    def monotone(self) -> bool:
+        return any(unit.any() for unit in self._units(np.array([0]), np.array([1])))
 
     def _arguments(self) -> dict[str, Any]:
         return {"rate": self.rate}

@@ -12,6 +12,7 @@ from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import indices, is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
@@ -20,6 +21,7 @@ from erlangen.relations.weighted.tables import with_heads
 _FULL = Full()
 
 
+@written
 @final
 class Distance(WeightedRelation):
     """A bias by shortest paths: b_ij = table[h, d(i, j)], d the least number of edges of a path from i to j.

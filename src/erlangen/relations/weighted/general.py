@@ -12,12 +12,14 @@ from erlangen.relations.families import Bindable
 from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import is_torch
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
 
 
+@written
 @final
 class Weighted(WeightedRelation):
     """A relation with log-weights of one's own, given in one of three ways.

@@ -12,6 +12,7 @@ from erlangen.relations import sizes
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import indices, is_torch, to_numpy
 from erlangen.relations.orders import Full
+from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.base import WeightedRelation
@@ -20,6 +21,7 @@ from erlangen.relations.weighted.tables import with_heads
 _FULL = Full()
 
 
+@written
 @final
 class RelativeBias(WeightedRelation):
     """T5's relative position bias: b_ij = table[h, bucket(j - i)].

@@ -56,6 +56,9 @@ class WeightedRows(WeightedRelation):
     def _by_offset(self, offsets: np.ndarray) -> Any:
         return self.whole._by_offset(offsets)
 
+    def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
+        raise ParameterError(f"{self} is a part of {self.whole!r} and has no symmetry of its own")
+
     def with_support(self, relation: Bindable) -> WeightedRows:
         raise ParameterError(f"{self} is cut out already: narrow {self.whole} instead")
 

@@ -9,28 +9,27 @@ import numpy as np
 from erlangen.errors import ErlangenError
 from erlangen.relations.hyper import HyperRelation, Triples
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.triangles import WindowSquared
 from erlangen.symmetry.automorphisms import automorphisms
+from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.moves import Move
 
 
-def hyper_symmetry(relation: HyperRelation, n: Any, budget: float) -> Group:
+def ternary_symmetry(relation: HyperRelation, n: Any, budget: float) -> Group:
     """Aut(T) = {pi : (i, j, l) in T iff (pi i, pi j, pi l) in T}, as a group of permutations of positions.
 
-    A window squared has the group of its window, at every size: T_i = N_i x N_i, so each determines the
-    other. Any other relation is searched through `incidence`.
+    A window squared, like any product T_i = N_i x N_i, has the group of its shadow at every size, since each
+    determines the other. Any other relation is searched through `incidence`.
 
-    >>> from erlangen.relations import Fano
-    >>> hyper_symmetry(Fano(), None, budget=10.0)
+    >>> from erlangen.relations import Fano, WindowSquared
+    >>> ternary_symmetry(Fano(), None, budget=10.0)
     <Group order 168; degree 7; exact at n>
-    >>> hyper_symmetry(WindowSquared(1, 1), 1_000_000, budget=10.0)
+    >>> ternary_symmetry(WindowSquared(1, 1), 1_000_000, budget=10.0)
     <Group Z2, order 2; degree 1000000; symbolic>
     """
-    from erlangen.symmetry.symmetries import symmetry
-
-    if isinstance(relation, WindowSquared) and n is not None:
-        return symmetry(relation.shadow(), n, budget=budget)
+    shadow = relation.shadow() if relation.product and n is not None else None
+    if shadow is not None and (group := closed_form(shadow, n, n, joint=True)) is not None:
+        return group
     bound = relation.on(n)
     graph, colors = incidence(bound)
     found = automorphisms([graph], colors, budget)

@@ -1,0 +1,135 @@
+"""What every kind of relation answers, so that nobody needs to ask of which kind it is."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from erlangen.errors import ParameterError, ShapeError
+from erlangen.relations.truth import Undecided
+
+
+class AnyRelation(Undecided):
+    """A relation, a family of them, a weighted or ternary relation, or neighborhoods: what all of these say.
+
+    - `on(...)` binds to sizes; what is bound already gives itself, or refuses other sizes.
+    - `own_sizes`: the only sizes that fit, if any do not. `data_dependent`: whether vectors are needed.
+    - `support` and `weights`: which pairs are read, and the log-weights these have, if any.
+    - `axes`, `items`, `grid` and `at`: the single relations of batch items and heads.
+    - `arity`: how many positions are related at a time. `is_bound`: whether it has been bound to sizes.
+
+    The defaults are those of a single relation without weights.
+
+    >>> from erlangen.relations import ALiBi, Causal, Full, PerHead, WindowSquared
+    >>> heads = PerHead([Causal(), Full()])
+    >>> [kind.axes for kind in (Causal(), heads, ALiBi(1, relation=heads), Causal().on(3))]
+    [(), ('head',), ('head',), ()]
+    >>> ALiBi(1).support, ALiBi(1).weights, Causal().weights, WindowSquared(1).arity
+    (Causal(), ALiBi(slopes=[1]), None, 3)
+    """
+
+    __slots__ = ()
+
+    arity: ClassVar[int] = 2
+    """How many positions are related at a time: 2 (query, key), or 3 for a ternary relation."""
+
+    is_bound: ClassVar[bool] = False
+    """Whether it is bound to sizes already."""
+
+    def on(self, queries: Any, keys: Any = None) -> Any:
+        """Bind to sizes."""
+        raise NotImplementedError
+
+    @property
+    def own_sizes(self) -> tuple[int, int] | None:
+        """(queries, keys) when only these sizes fit, None when any do."""
+        return None
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether the neighborhoods depend on the data, not on sizes alone."""
+        return False
+
+    @property
+    def support(self) -> Any:
+        """Which pairs are read, whatever their weights: itself, for all but weighted relations."""
+        return self
+
+    @property
+    def weights(self) -> Any:
+        """The weighted relation that gives every pair its log-weight; None where all pairs are alike."""
+        return None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """What is told apart, outermost first: (), ("head",), ("item",) or ("item", "head")."""
+        return ()
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """What each batch item reads by: the members of a `Batch`, otherwise one for all."""
+        return (self,)
+
+    def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
+        """The single relations, items x heads, without weights; an axis of length 1 serves any number.
+
+        Where `batch` or `heads` is given and does not fit, `ShapeError` says so.
+
+        >>> from erlangen.relations import Batch, Causal, Full, PerHead
+        >>> Batch([PerHead([Causal(), Full()]), Full()]).grid()
+        ((Causal(), Full()), (Full(), Full()))
+        >>> PerHead([Causal(), Full()]).grid(batch=4, heads=3)
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ShapeError: PerHead([Causal(), Full()]) has 2 heads, but the tensors have 3
+        """
+        return ((self,),)
+
+    def at(self, item: int = 0, head: int = 0) -> Any:
+        """The single relation of a batch item and a head.
+
+        >>> from erlangen.relations import Causal, Full, PerHead
+        >>> PerHead([Causal(), Full()]).at(item=7, head=1), Causal().at(item=7, head=1)
+        (Full(), Causal())
+        >>> PerHead([Causal(), Full()]).at(head=2)
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ShapeError: PerHead([Causal(), Full()]) has no head 2
+        """
+        chosen: Any = self.grid()
+        for axis, index in (("item", item), ("head", head)):
+            if len(chosen) > 1 and not 0 <= index < len(chosen):
+                raise ShapeError(f"{self} has no {axis} {index}")
+            chosen = chosen[index if len(chosen) > 1 else 0]
+        return chosen
+
+
+def expect(
+    value: Any,
+    taken: str,
+    *,
+    arity: int | None = 2,
+    axes: tuple[str, ...] = (),
+    weights: bool = False,
+    bound: bool = False,
+) -> Any:
+    """`value`, where it is a relation of a kind that is taken; otherwise an error that says what is.
+
+    Taken is what has this arity (any, where it is None), tells no other axes apart, and has weights or is
+    bound to sizes only where that is allowed.
+
+    >>> from erlangen.relations import ALiBi
+    >>> expect(ALiBi(1), "translations(relation) takes a relation or neighborhoods", bound=True)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: translations(relation) takes a relation or neighborhoods, got
+    ALiBi(slopes=[1])
+    """
+    if (
+        not isinstance(value, AnyRelation)
+        or arity not in (None, value.arity)
+        or not set(value.axes) <= set(axes)
+        or (value.weights is not None and not weights)
+        or (value.is_bound and not bound)
+    ):
+        raise ParameterError(f"{taken}, got {value!r}")
+    return value
