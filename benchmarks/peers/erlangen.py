@@ -11,9 +11,9 @@ from torch import Tensor
 from benchmarks.peers import Run
 from benchmarks.problems import Problem, lengths
 from erlangen.attention import attend
-from erlangen.attention.binding import bind, clear_cache
-from erlangen.attention.plan import choose
-from erlangen.attention.plan import prepare as pack
+from erlangen.attention._plan import decide
+from erlangen.attention.binding import clear_cache
+from erlangen.attention.call import call_of
 
 NAME = "erlangen"
 
@@ -54,9 +54,7 @@ def _planning(problem: Problem) -> Run:
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Any:
         clear_cache()
-        bound = bind(problem.relation, batch=1, heads=q.shape[1], queries=q.shape[2], keys=k.shape[2])
-        backend, _ = choose(bound, "cpu", None, False, False)
-        pack(backend, bound, "cpu")
+        decide(call_of(q, k, v, problem.relation, None, None, 0.0, None, False, False), batch=1)
 
     return run
 

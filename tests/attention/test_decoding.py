@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erlangen.attention import attend, decoding, native, packing
-from erlangen.attention.decoding import decode
+from erlangen.attention import attend, native, packing
+from erlangen.attention.backends import decode
 from erlangen.errors import ShapeError
 from erlangen.relations import Causal, Full, Global, Window
 
@@ -28,7 +28,7 @@ def tensors(keys, batch=2, heads=4, kv_heads=2, dim=5, value_dim=3, dtype=torch.
 )
 def test_it_equals_the_reference(relation, keys, dtype):
     q, k, v = tensors(keys, dtype=dtype)
-    out = decode(q, k, v, relation, 0.3)
+    out = decode.step(q, k, v, relation, 0.3)
     assert out is not None
     expected = attend(q, k, v, relation, scale=0.3, backend="reference")
     torch.testing.assert_close(out, expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
@@ -62,7 +62,7 @@ def test_other_calls_are_left_to_the_general_way(why):
         q, k = (torch.complex(x, x)[..., :1].conj().imag for x in (q, k))
         assert q.is_neg()
     with torch.autocast("cpu", enabled=why == "autocast"):
-        assert decode(q, k, v, relation, None) is None
+        assert decode.step(q, k, v, relation, None) is None
         out = attend(q, k, v, relation)
         expected = attend(q, k, v, relation, backend="reference")
     torch.testing.assert_close(out.float(), expected, atol=2e-2 if why == "autocast" else 1e-5, rtol=1e-5)
@@ -104,9 +104,9 @@ def test_the_maker_of_the_tensors_makes_the_output():
 
 def test_an_older_torch_makes_the_output_before_the_call(monkeypatch):
     q, k, v = tensors(6)
-    expected = decode(q, k, v, Window(3), None)
-    monkeypatch.setattr(decoding, "MAKES_TENSORS", False)
-    out = decode(q, k, v, Window(3), None)
+    expected = decode.step(q, k, v, Window(3), None)
+    monkeypatch.setattr(decode, "MAKES_TENSORS", False)
+    out = decode.step(q, k, v, Window(3), None)
     assert torch.equal(out, expected)
     given = np.empty((2, 4, 1, 3))
     assert packing.native.run_forward(*(x.numpy() for x in (q, k, v)), 2, 6, None, 1, given) is None

@@ -180,7 +180,7 @@ def test_per_sample_gradients(backend: str) -> None:
 def test_batched_gradients_keep_biases_of_items_apart(backend: str) -> None:
     q, k, v = qkv()
     module = {"tiles": tiles, "edges": edges}[backend]
-    index = module.prepare(bind(Causal(), batch=1, heads=2, queries=N, keys=N), "cpu")
+    index = bind(Causal(), batch=1, heads=2, queries=N, keys=N).packed
     biases = torch.randn(3, 2, 2 * N - 1, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
     def loss(bias):

@@ -22,7 +22,7 @@ SCALE = 0.3
 
 
 def attend(backend: ModuleType, q, k, v, bound: Bound, **options):
-    return backend.attend(q, k, v, backend.prepare(bound, "cpu"), **options)
+    return backend.attend(q, k, v, bound.packed, **options)
 
 
 def bind(masks: np.ndarray, index: np.ndarray | None = None) -> Bound:

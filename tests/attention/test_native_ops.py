@@ -63,7 +63,7 @@ def test_gradcheck(backend: ModuleType, with_bias: bool) -> None:
 
     def f(q, k, v, bias=None):
         out, lse = backend.attend(
-            q, k, v, backend.prepare(bound, "cpu"), scale=0.5, dropout=0.2, seed=torch.tensor(3), bias=bias
+            q, k, v, bound.packed, scale=0.5, dropout=0.2, seed=torch.tensor(3), bias=bias
         )
         return out, lse[:, :, 1:]  # row 0 is empty: its log-sum-exp is -inf
 
@@ -90,7 +90,7 @@ def test_compiles_into_one_graph_forward_and_backward(backend: ModuleType) -> No
     torch._dynamo.reset()
     bound = bind(20, 20)
     inputs = [torch.randn(1, 2, 20, 8, requires_grad=True) for _ in range(3)]
-    index = backend.prepare(bound, "cpu").index
+    index = bound.packed.index
 
     def f(q, k, v):
         out, lse = backend.attend(q * 2, k, v, index, scale=0.3)
@@ -107,11 +107,8 @@ def test_autocast_lowers_the_inputs_but_leaves_float64(backend: ModuleType) -> N
     bound = bind(20, 20)
     x = torch.randn(1, 2, 20, 8, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out, lse = backend.attend(x, x, x, backend.prepare(bound, "cpu"), scale=0.3)
-        assert (
-            backend.attend(*[x.double()] * 3, backend.prepare(bound, "cpu"), scale=0.3)[0].dtype
-            == torch.float64
-        )
+        out, lse = backend.attend(x, x, x, bound.packed, scale=0.3)
+        assert backend.attend(*[x.double()] * 3, bound.packed, scale=0.3)[0].dtype == torch.float64
     assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
     (grad,) = torch.autograd.grad(out.float().sum(), x)
     assert grad.dtype == torch.float32
@@ -121,11 +118,9 @@ def test_autocast_lowers_the_inputs_but_leaves_float64(backend: ModuleType) -> N
 def test_vmap_is_a_larger_batch(backend: ModuleType) -> None:
     bound = bind(20, 20)
     q, k, v = torch.randn(3, 2, 4, 20, 8), torch.randn(2, 4, 20, 8), torch.randn(2, 3, 4, 20, 8)
-    out, lse = torch.vmap(
-        lambda q, v: backend.attend(q, k, v, backend.prepare(bound, "cpu"), scale=0.3), in_dims=(0, 1)
-    )(q, v)
+    out, lse = torch.vmap(lambda q, v: backend.attend(q, k, v, bound.packed, scale=0.3), in_dims=(0, 1))(q, v)
     for n in range(3):
-        wanted = backend.attend(q[n], k, v[:, n], backend.prepare(bound, "cpu"), scale=0.3)
+        wanted = backend.attend(q[n], k, v[:, n], bound.packed, scale=0.3)
         torch.testing.assert_close((out[n], lse[n]), wanted)
 
 
@@ -161,7 +156,7 @@ def test_the_index_is_packed_once_and_goes_with_its_binding(backend: ModuleType)
     index, weak = bound.packed.index, weakref.ref(bound.packed)
     assert packing.packed(index) is weak()
     x = torch.randn(1, 2, 20, 8, requires_grad=True)
-    out = backend.attend(x, x, x, backend.prepare(bound, "cpu"), scale=1.0)[0]
+    out = backend.attend(x, x, x, bound.packed, scale=1.0)[0]
     del bound
     gc.collect()
     (grad,) = torch.autograd.grad(out.sum(), x)  # the graph keeps what it needs
@@ -211,7 +206,7 @@ def test_refuses_what_does_not_fit(backend: ModuleType) -> None:
 
     def refused(message: str, *tensors: torch.Tensor, error: type[Exception] = ShapeError, **options) -> None:
         with pytest.raises(error, match=message):
-            backend.attend(*tensors, backend.prepare(bound, "cpu"), scale=1.0, **options)
+            backend.attend(*tensors, bound.packed, scale=1.0, **options)
 
     refused("other lengths", q[:, :, :19], k, v, error=ValueError)
     refused("unexpected shape", q, k, v[:, :, :29], error=ValueError)
@@ -350,7 +345,7 @@ from erlangen.relations import Causal
 torch.set_num_threads(2)
 bound = Bound((Causal().on(300),), np.zeros((1, 1), np.int64), 300, 300)
 x = torch.randn(1, 4, 300, 16)
-index = tiles.prepare(bound, "cpu")
+index = bound.packed
 wanted = tiles.attend(x, x, x, index, scale=1.0)[0]
 same = []
 def again():

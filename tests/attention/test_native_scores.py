@@ -90,7 +90,7 @@ def test_operators_match_the_definition(
         options = {"bias": leaves["bias"], "map": map}
         if backend is edges:
             options |= {"vector": leaves["vector"], "per_edge": bias == "per edge"}
-        got, got_lse = backend.attend(q, k, v, backend.prepare(bound, "cpu"), scale=0.6, **options)
+        got, got_lse = backend.attend(q, k, v, bound.packed, scale=0.6, **options)
         assert (got[:, :, 0] == 0).all()
         torch.testing.assert_close(got[:, :, 1:], out, atol=1e-9, rtol=1e-9)
         torch.testing.assert_close(got_lse[:, :, 1:], lse, atol=1e-9, rtol=1e-9)
@@ -126,7 +126,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(threads):
     for count in (1, threads):
         torch.set_num_threads(count)
         out, _ = edges.attend(
-            q, k, v, edges.prepare(bound, "cpu"), scale=1.0, bias=bias, per_edge=True, vector=vector,
+            q, k, v, bound.packed, scale=1.0, bias=bias, per_edge=True, vector=vector,
             map=Map("leaky", 0.2),
         )  # fmt: skip
         results.append(torch.autograd.grad(out.sum(), (q, k, vector, bias)))
@@ -138,7 +138,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(threads):
 def test_refusals():
     bound = bind(20, 30)
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
-    index = edges.prepare(bound, "cpu")
+    index = bound.packed
     count = bound.num_edges
     for options, error, message in (
         ({"bias": torch.zeros(1, count + 1), "per_edge": True}, ValueError, "bias: unexpected shape"),
@@ -151,7 +151,7 @@ def test_refusals():
             edges.attend(q, k, v, index, scale=1.0, **options)
     two = Bound((*bound.distinct, bind(20, 30, 0.9).distinct[0]), np.array([[0, 1, 0, 1]]), 20, 30)
     with pytest.raises(ValueError, match="one relation for all heads"):
-        edges.attend(q, k, v, edges.prepare(two, "cpu"), scale=1.0, bias=torch.zeros(1, count), per_edge=True)
+        edges.attend(q, k, v, two.packed, scale=1.0, bias=torch.zeros(1, count), per_edge=True)
     with pytest.raises(ValueError, match="no such map"):
         native.call_edges(q, k, v, None, index, 1.0, 0.0, None, None, False, 9, 0.0, 0.0)
     with pytest.raises(BackendError, match="neither a vector nor a bias of edges"):
@@ -161,7 +161,7 @@ def test_refusals():
 def test_vmap_over_a_vector_or_a_bias_is_item_by_item():
     bound = bind(20, 30)
     q, k, v = torch.randn(2, 4, 20, 8), torch.randn(2, 2, 30, 8), torch.randn(2, 2, 30, 5)
-    index, vectors, biases = edges.prepare(bound, "cpu"), torch.randn(3, 4, 8), torch.randn(3, 4, 49)
+    index, vectors, biases = bound.packed, torch.randn(3, 4, 8), torch.randn(3, 4, 49)
 
     def run(vector, bias):
         return edges.attend(q, k, v, index, scale=1.0, vector=vector, bias=bias)

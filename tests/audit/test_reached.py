@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import and_masks, create_block_mask, flex
 
 import erlangen as er
 from audit_models import stack, vectors
-from erlangen.attention.attend import attend
+from erlangen.attention import attend
 from erlangen.audit import audit
 from erlangen.audit.capture.session import Session
 

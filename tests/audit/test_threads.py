@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import erlangen as er
 from audit_models import stack, vectors
-from erlangen.attention.attend import attend
+from erlangen.attention import attend
 from erlangen.audit import audit
 from erlangen.audit.capture.session import Session
 from erlangen.audit.state import exclusive, untouched

@@ -24,7 +24,7 @@ def built(monkeypatch):
             super().__init__(*arguments, **keywords)
 
     monkeypatch.setattr(edge_indices, "Edges", Counted)
-    edge_indices._cache.clear()
+    edge_indices._cache.cache_clear()
     return count
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -13,11 +12,12 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import packing
+from erlangen.attention.cache import CACHES, cached
 from erlangen.errors import ShapeError, SizeError
 from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead, Relation
 
 CACHE_SIZE = 64
-"""How many bound relations are kept; the least recently used goes first."""
+"""How many bound relations are kept."""
 
 
 def made_plain(make: Callable[[], Any]) -> Any:
@@ -116,10 +116,6 @@ def _is_causal(member: Neighborhoods) -> bool:
     )
 
 
-_cache: OrderedDict[Any, Bound] = OrderedDict()
-_cache_lock = threading.Lock()
-
-
 def bind(
     relation: Bindable | Neighborhoods,
     *,
@@ -142,18 +138,7 @@ def bind(
         return _bind(relation, batch, heads, queries, keys, vectors)
     if not isinstance(relation, Batch):
         batch = 1
-    key = (relation, batch, heads, queries, keys)
-    with _cache_lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    bound = _bind(relation, batch, heads, queries, keys, None)
-    with _cache_lock:
-        bound = _cache.setdefault(key, bound)
-        _cache.move_to_end(key)
-        while len(_cache) > CACHE_SIZE:
-            _cache.popitem(last=False)
-    return bound
+    return _kept(relation, batch, heads, queries, keys)
 
 
 def bind_alone(relation: Bindable, queries: int, keys: int) -> Bound:
@@ -169,9 +154,10 @@ def bind_alone(relation: Bindable, queries: int, keys: int) -> Bound:
 
 
 def clear_cache() -> None:
-    """Forget every bound relation, and give memory that is kept for large results back to the system."""
-    with _cache_lock:
-        _cache.clear()
+    """Forget every bound relation and all else that is kept between calls, and give the memory of large
+    results back to the system."""
+    for cache in CACHES:
+        cache.cache_clear()
     if packing.native is not None:
         packing.native.empty_buffer_pool()
 
@@ -182,7 +168,7 @@ def _bind(
     heads: int,
     queries: int,
     keys: int,
-    vectors: tuple[Tensor, Tensor] | None,
+    vectors: tuple[Tensor, Tensor] | None = None,
 ) -> Bound:
     items = relation.members if isinstance(relation, Batch) else (relation,)
     if len(items) not in (1, batch):
@@ -210,3 +196,6 @@ def _bind(
                 neighborhoods = seen[member]
             index[b, h] = distinct.setdefault(neighborhoods, len(distinct))
     return Bound(tuple(distinct), index, queries, keys)
+
+
+_kept = cached(CACHE_SIZE)(_bind)

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from erlangen.attention.cache import Recent
 from erlangen.errors import BackendError, ErlangenError
-from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations import Neighborhoods, Tiles
 
 TILE = 64
 """Queries and keys of a native tile."""
@@ -49,6 +50,7 @@ class Packed:
         self.pairs = sum(near.num_edges for near in distinct) / len(distinct)
         """Related pairs of one head of one batch item, on average over the distinct relations."""
         self._made: dict[str, Any] = {}
+        self._cut: dict[int, Tiles] = {}
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         found = self._made.get(name)
@@ -60,10 +62,22 @@ class Packed:
                         found = self._made[name] = make()
         return found
 
+    def cut(self, member: int) -> Tiles:
+        """The tiles of a distinct relation, for the planner and for the kernels."""
+        if member not in self._cut:
+            self._cut[member] = self.distinct[member].tiles(TILE)
+        return self._cut[member]
+
     @property
     def tiles(self) -> Any:
         """The tiles, for the kernels."""
-        return self._once("tiles", lambda: _tiles(self.distinct, self.which))
+
+        def make() -> Any:
+            made = _tiles([self.cut(member) for member in range(len(self.distinct))], self.which)
+            self._cut.clear()  # the kernels have them now
+            return made
+
+        return self._once("tiles", make)
 
     @property
     def runs(self) -> Any:
@@ -112,8 +126,7 @@ def _require_native() -> Any:
     return native
 
 
-def _tiles(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
-    tiled = [near.tiles(TILE) for near in distinct]
+def _tiles(tiled: Sequence[Tiles], which: np.ndarray) -> Any:
     tiles_before = np.cumsum([0] + [tiles.columns.size for tiles in tiled])
     patterns_before = np.cumsum([0] + [len(tiles.patterns) for tiles in tiled])
     pattern = [
@@ -121,8 +134,8 @@ def _tiles(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
         for tiles, before in zip(tiled, patterns_before, strict=False)
     ]
     return _require_native().Tiles(
-        distinct[0].queries,
-        distinct[0].keys,
+        tiled[0].queries,
+        tiled[0].keys,
         len(tiled),
         _join([t.indptr + before for t, before in zip(tiled, tiles_before, strict=False)]),
         _join([tiles.columns for tiles in tiled]),
@@ -191,7 +204,7 @@ def _decode(index: Tensor) -> Packed:
     return Packed(distinct, which.copy())
 
 
-_known: dict[int, tuple[StorageWeakRef, int, np.ndarray, Callable[[], Any]]] = {}
+_known: Recent[int, tuple[StorageWeakRef, int, np.ndarray, Callable[[], Any]]] = Recent(1024)
 """Address of a storage -> (the storage, place of the index in it, its numbers, what was packed from it). The
 address is not used again while there is a weak reference, so that another tensor is never taken for this
 one. The numbers are compared at every call: an index may be changed in ways that PyTorch does not count
@@ -207,10 +220,8 @@ def _remember(index: Tensor, get: Callable[[], Any]) -> Tensor:
         return index
     storage = index.untyped_storage()
     numbers = _numbers(index).copy()
-    with _lock:
-        for address in [address for address, (weak, *_) in _known.items() if weak.expired()]:
-            del _known[address]
-        _known[storage._cdata] = StorageWeakRef(storage), int(index.storage_offset()), numbers, get
+    _known.drop(lambda known: known[0].expired())
+    _known.put(storage._cdata, (StorageWeakRef(storage), int(index.storage_offset()), numbers, get))
     return index
 
 

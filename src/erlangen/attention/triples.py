@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import sqrt
 from operator import index
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import triples_native
+from erlangen.attention.cache import cached
 from erlangen.attention.shapes import fold
 from erlangen.attention.triples_native import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
@@ -71,7 +71,7 @@ def attend_triples(
     return out.reshape(*lead, *out.shape[1:])
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def packed(hyperrelation: HyperRelation, n: int) -> PackedTriples:
     """The triples on n positions, kept: binding and packing happen once for each relation and size.
 

@@ -7,7 +7,6 @@ every call, which costs about as much as reading it once; `prepare` is for those
 
 from __future__ import annotations
 
-import threading
 from functools import cached_property
 from typing import Any, final
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from erlangen.attention.cache import Recent
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import FromMask, Neighborhoods
 
@@ -79,8 +79,7 @@ class Edges:
         return rows if features is None else rows + features[self.order]
 
 
-_cache: list[tuple[tuple[int, int, int], Tensor, Edges]] = []
-_lock = threading.Lock()
+_cache: Recent[Edges, tuple[tuple[int, int, int], Tensor, Edges]] = Recent(CACHE_SIZE)
 
 
 def edges_of(edge_index: Tensor, sources: int, targets: int, loops: int = 0) -> Edges:
@@ -103,26 +102,16 @@ def edges_of(edge_index: Tensor, sources: int, targets: int, loops: int = 0) -> 
     """
     _check(edge_index)
     key = (sources, targets, loops)
-    with _lock:
-        known = list(_cache)
-    for entry in reversed(known):
-        if entry[0] == key and _same(entry[1], edge_index):
-            _remember(entry)
-            return entry[2]
+    known = _cache.find(lambda entry: entry[0] == key and _same(entry[1], edge_index))
+    if known is not None:
+        return known[2]
     # A copy is worked on: the caller's memory may be written to by another thread meanwhile.
     given = edge_index.detach().clone()
     _check_range(given[0], sources, "source")
     _check_range(given[1], targets, "target")
     edges = Edges(given, sources, targets, loops)
-    _remember((key, given, edges))
+    _cache.put(edges, (key, given, edges))
     return edges
-
-
-def _remember(entry: tuple[tuple[int, int, int], Tensor, Edges]) -> None:
-    """Put an entry last, where the most recently used one stands."""
-    with _lock:
-        others = [old for old in _cache if old is not entry]
-        _cache[:] = [*others[1 - CACHE_SIZE :], entry]
 
 
 @final

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from erlangen.attention import native, packing
-from erlangen.attention.binding import Bound
-from erlangen.attention.kernels.form import IDENTITY, Map
-
-
-def prepare(bound: Bound, device: str) -> packing.Packed:
-    """The packed relation; it lives as long as `bound`, or as a graph that needs it."""
-    return bound.packed
+from erlangen.attention.backend import Cost, Rank, register
+from erlangen.attention.biases import Bias
+from erlangen.attention.call import Call
+from erlangen.attention.kernels.form import IDENTITY, Form, Map
+from erlangen.attention.products import NativeProducts, seed_of
 
 
 def attend(
@@ -44,7 +44,7 @@ def attend(
     >>> bound = bind(Causal(), batch=1, heads=1, queries=3, keys=3)
     >>> v = torch.eye(3).view(1, 1, 3, 3)
     >>> if native.available():
-    ...     out, lse = attend(torch.zeros(1, 1, 3, 3), v, v, prepare(bound, "cpu"), scale=1.0)
+    ...     out, lse = attend(torch.zeros(1, 1, 3, 3), v, v, bound.packed, scale=1.0)
     ...     assert torch.allclose(out[0, 0], torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3] * 3]))
     """
     q, k, v, bias = native.cast(q, k, v, bias, per_edge)
@@ -55,3 +55,35 @@ def attend(
     return native.call_edges(
         q, k, v, bias, prepared, scale, dropout, seed, vector, per_edge, map.code, map.a, map.b
     )
+
+
+@register
+class EdgesBackend(NativeProducts):
+    name = "edges"
+    computes = "query by query over its runs of keys, native"
+    scales = "the edges"
+    vector = True
+    per_edge = True
+
+    def cost(self, call: Call) -> Cost:
+        assert call.bound is not None
+        edges = call.bound.num_edges
+        return Cost(Rank.NATIVE, edges, f"edge by edge {edges} units of work")
+
+    def products(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        prepared: packing.Packed | Tensor,
+        form: Form,
+        bias: Bias | None,
+        dropout: float,
+    ) -> tuple[Tensor, Tensor]:
+        options: dict[str, Any] = {"map": form.map}
+        if form.vector is not None:
+            options["vector"] = form.vector if form.vector.dim() == 2 else form.vector[None]
+        if bias is not None:
+            options |= {"bias": bias.values, "per_edge": bias.per_edge}
+        seed = seed_of(dropout)
+        return attend(q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, **options)

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from erlangen.attention.binding import Bound
+from erlangen.attention.backend import Cost, Rank, register
+from erlangen.attention.biases import Bias
 from erlangen.attention.block_masks import from_bound
-from erlangen.attention.kernels.form import IDENTITY, Map
-from erlangen.errors import BackendError
+from erlangen.attention.cache import cached
+from erlangen.attention.call import Call
+from erlangen.attention.kernels.form import IDENTITY, Form, Map
+from erlangen.attention.products import Products
 
 
-@cache
+@cached(1)
 def _compiled() -> Any:
     return torch.compile(flex_attention, dynamic=False)
 
 
 Prepared = tuple[BlockMask, Tensor | None]
 """The blocks, and which queries read nothing where there are such."""
-
-
-def prepare(bound: Bound, device: str) -> Prepared:
-    """What `attend` needs of a bound relation; the BlockMask is built once per device."""
-    blocks = bound.derived(("block mask", device), lambda: from_bound(bound, device=device))
-    return blocks, bound.empty(device) if bound.has_empty_queries else None
 
 
 def attend(
@@ -38,7 +34,6 @@ def attend(
     prepared: Prepared,
     *,
     scale: float,
-    dropout: float = 0.0,
     map: Map = IDENTITY,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -46,10 +41,6 @@ def attend(
 
     `map` and a Toeplitz `bias` (1 or heads, queries + keys - 1) change the scores as in `tiles`.
     """
-    if dropout:
-        raise BackendError("backend 'flex' has no dropout on the attention weights")
-    if q.shape[2] == 0 or k.shape[2] == 0:
-        raise BackendError("backend 'flex' needs at least one query and one key")
     blocks, empty = prepared
     function: Any = _compiled() if q.device.type == "cuda" else flex_attention
     with warnings.catch_warnings():
@@ -82,3 +73,45 @@ def _score_mod(map: Map, bias: Tensor | None, queries: int) -> Any:
         return score + bias[h * 0 if bias.shape[0] == 1 else h, j - i + queries - 1]
 
     return modify
+
+
+@register
+class FlexBackend(Products):
+    name = "flex"
+    computes = (
+        "FlexAttention with a `BlockMask` built from tiles "
+        "(compiled on CUDA; on a CPU its eager form, for checks)"
+    )
+    scales = "the blocks"
+
+    def refuses(self, call: Call) -> str | None:
+        why = super().refuses(call)
+        if why is None and call.needs.dropout:
+            return "has no dropout on the attention weights"
+        if why is None and not (call.queries and call.keys):
+            return "needs at least one query and one key"
+        return why
+
+    def cost(self, call: Call) -> Cost | None:
+        if not call.device.startswith("cuda") or call.needs.bias or not call.needs.plain:
+            return None
+        return Cost(Rank.BLOCKS, 0, "on CUDA FlexAttention skips the empty blocks")
+
+    def prepare(self, call: Call) -> Prepared:
+        bound, device = call.bound, call.device
+        assert bound is not None
+        blocks = bound.derived(("block mask", device), lambda: from_bound(bound, device=device))
+        return blocks, bound.empty(device) if bound.has_empty_queries else None
+
+    def products(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        prepared: Prepared,
+        form: Form,
+        bias: Bias | None,
+        dropout: float,
+    ) -> tuple[Tensor, Tensor]:
+        values = None if bias is None else bias.values
+        return attend(q, k, v, prepared, scale=form.scale, map=form.map, bias=values)

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from erlangen.attention.backend import Backend, Cost, Rank, register
 from erlangen.attention.biases import Bias
 from erlangen.attention.binding import Bound
+from erlangen.attention.call import Call
 from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels import Kernel, SoftmaxDot
 
@@ -171,3 +173,29 @@ def _rows(
         weights = torch.nn.functional.dropout(weights, dropout)
     out = v.new_zeros((*size, v.shape[3])).index_add(2, into, weights.unsqueeze(-1) * v.index_select(2, j))
     return out, lse if top is None else lse + top
+
+
+@register
+class GatherBackend(Backend):
+    name = "gather"
+    computes = "any kernel, edge by edge through PyTorch, on any device"
+    scales = "the edges"
+
+    def refuses(self, call: Call) -> str | None:
+        return None
+
+    def cost(self, call: Call) -> Cost:
+        return Cost(Rank.GATHERED, 0, "any kernel runs there, at a cost proportional to the related pairs")
+
+    def prepare(self, call: Call) -> Prepared:
+        assert call.bound is not None
+        return prepare(call.bound, call.device)
+
+    def run(
+        self, prepared: Prepared, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+    ) -> tuple[Tensor, None, Tensor]:
+        kernel = SoftmaxDot(call.scale) if call.kernel is None else call.kernel
+        # Half precision is computed in float32; autocast would round the scores again.
+        with torch.autocast(q.device.type, enabled=False):
+            out, lse = attend(q, k, v, prepared, kernel=kernel, bias=bias, dropout=call.dropout)
+        return out, None, lse

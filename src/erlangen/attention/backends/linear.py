@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
-from erlangen.attention.binding import Bound
+from erlangen.attention.backend import Backend, Cost, Rank, register
+from erlangen.attention.biases import Bias
+from erlangen.attention.call import Call
 from erlangen.attention.kernels.linear import Linear
 
 CHUNK = 64
 """Queries of the causal relation that are computed together, with their own keys as a matrix."""
-
-
-def prepare(bound: Bound, device: str) -> bool:
-    """Whether the relation is causal; it is full otherwise."""
-    return not bound.is_full
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, *, kernel: Linear) -> tuple[Tensor, Tensor]:
@@ -52,3 +51,30 @@ def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     before = pad(states[:, :, :-1], (0, 0, 0, 0, 1, 0)).unsqueeze(2)
     within = (q @ k.mT.unsqueeze(2)).tril() @ v.unsqueeze(2)
     return (q @ before + within).flatten(3, 4)[..., :n, :]
+
+
+@register
+class LinearBackend(Backend):
+    name = "linear"
+    computes = "the kernel `Linear` over the full and the causal relation"
+    scales = "queries x dim^2"
+
+    def refuses(self, call: Call) -> str | None:
+        if not call.needs.linear:
+            return "computes the kernel Linear, without bias and dropout"
+        return None if call.unmasked else "takes the full and the causal relation; use 'edges'"
+
+    def cost(self, call: Call) -> Cost:
+        return Cost(Rank.SPECIAL, 0, "sums over keys are shared by all queries: linear in their number")
+
+    def prepare(self, call: Call) -> bool:
+        """Whether the relation is causal; it is full otherwise."""
+        assert call.bound is not None
+        return not call.bound.is_full
+
+    def run(
+        self, prepared: bool, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+    ) -> tuple[Tensor, None, Tensor]:
+        with torch.autocast(q.device.type, enabled=False):
+            out, lse = attend(q, k, v, prepared, kernel=cast(Linear, call.kernel))
+        return out, None, lse

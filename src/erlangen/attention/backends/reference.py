@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from erlangen.attention.backend import Backend, Cost, Rank, register
 from erlangen.attention.biases import Bias, places
-from erlangen.attention.binding import Bound
+from erlangen.attention.call import Call
 from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels import Kernel, SoftmaxDot
 
@@ -18,11 +19,6 @@ class Prepared(NamedTuple):
 
     mask: Tensor
     places: Tensor | None
-
-
-def prepare(bound: Bound, device: str) -> Prepared:
-    """What `attend` needs of a bound relation."""
-    return Prepared(bound.mask(device), places(bound, device))
 
 
 def attend(
@@ -75,3 +71,37 @@ def _highest(scores: Tensor) -> Tensor:
         return scores.new_zeros((*scores.shape[:-1], 1))
     top = scores.detach().amax(-1, keepdim=True)
     return top.masked_fill(top == -torch.inf, 0.0)
+
+
+@register
+class ReferenceBackend(Backend):
+    name = "reference"
+    computes = "the dense oracle, in any dtype"
+    scales = "queries x keys"
+    weights = True
+
+    def refuses(self, call: Call) -> str | None:
+        return None
+
+    def cost(self, call: Call) -> Cost | None:
+        if call.weights:
+            return Cost(Rank.DENSE, 0, "the weights were asked for, and only the dense oracle forms them")
+        if call.needs.bias or not call.needs.plain:
+            return None
+        return Cost(Rank.DENSE, 0, "the log-sum-exp was asked for, and SDPA does not return it")
+
+    def pairs(self, call: Call) -> int:
+        return call.all_pairs
+
+    def prepare(self, call: Call) -> Prepared:
+        assert call.bound is not None
+        return Prepared(call.bound.mask(call.device), places(call.bound, call.device))
+
+    def run(
+        self, prepared: Prepared, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        kernel = SoftmaxDot(call.scale) if call.kernel is None else call.kernel
+        # Half precision is computed in float32; autocast would round the scores again.
+        with torch.autocast(q.device.type, enabled=False):
+            out, lse, weights = attend(q, k, v, prepared, kernel=kernel, bias=bias, dropout=call.dropout)
+        return out, weights, lse

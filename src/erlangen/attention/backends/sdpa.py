@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from erlangen.attention.backend import Cost, Rank, register
 from erlangen.attention.biases import Bias, places
-from erlangen.attention.binding import Bound
+from erlangen.attention.call import Call
+from erlangen.attention.kernels.form import Form
+from erlangen.attention.products import Products
 
 
 class Prepared(NamedTuple):
@@ -19,21 +22,6 @@ class Prepared(NamedTuple):
     empty: Tensor | None
     causal: bool
     places: Tensor | None = None
-
-
-def prepare(bound: Bound, device: str, *, biased: bool = False) -> Prepared:
-    """What `attend` needs of a bound relation; a bias is added to a mask, so it always needs one.
-
-    SDPA leaves a fully masked row to each kernel (NaN or uniform). Such rows are unmasked here and cut out
-    of the result, so neither they nor their gradients reach anything.
-    """
-    if (bound.is_causal or bound.is_full) and not biased:
-        return Prepared(None, None, bound.is_causal)
-    numbers = places(bound, device) if biased else None
-    if not bound.has_empty_queries:
-        return Prepared(bound.mask(device), None, False, numbers)
-    empty = bound.empty(device)
-    return Prepared(bound.mask(device) | empty, empty, False, numbers)
 
 
 def attend(
@@ -78,3 +66,51 @@ def nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The output when there are no keys: zero, connected to the inputs by zero gradients."""
     # The sums are over nothing: numbers of q could overflow, and 0 * inf is no zero.
     return q.new_zeros((*q.shape[:-1], v.shape[-1])) + (q[..., :0].sum() + k.sum() + v.sum())
+
+
+@register
+class SdpaBackend(Products):
+    name = "sdpa"
+    computes = "PyTorch's fused attention, with `is_causal` or a dense mask"
+    scales = "queries x keys"
+    lse = False
+    maps = False
+    per_edge = True
+
+    def cost(self, call: Call) -> Cost:
+        if call.needs.bias:
+            return Cost(Rank.MASKED, 0, "a bias is added to a dense mask there")
+        if call.unmasked:
+            return Cost(Rank.UNMASKED, 0, "exact there without a mask")
+        return Cost(Rank.MASKED, 0, "no faster backend here: a dense mask of queries x keys")
+
+    def pairs(self, call: Call) -> int:
+        return super().pairs(call) if call.unmasked else call.all_pairs
+
+    def prepare(self, call: Call) -> Prepared:
+        """A bias is added to a mask, so it always needs one.
+
+        SDPA leaves a fully masked row to each kernel (NaN or uniform). Such rows are unmasked here and cut
+        out of the result, so neither they nor their gradients reach anything.
+        """
+        bound, device = call.bound, call.device
+        assert bound is not None
+        if call.unmasked and not call.needs.bias:
+            return Prepared(None, None, bound.is_causal)
+        numbers = places(bound, device) if call.needs.bias else None
+        if not bound.has_empty_queries:
+            return Prepared(bound.mask(device), None, False, numbers)
+        empty = bound.empty(device)
+        return Prepared(bound.mask(device) | empty, empty, False, numbers)
+
+    def products(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        prepared: Prepared,
+        form: Form,
+        bias: Bias | None,
+        dropout: float,
+    ) -> tuple[Tensor, None]:
+        return attend(q, k, v, prepared, scale=form.scale, bias=bias, dropout=dropout), None

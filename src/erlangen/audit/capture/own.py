@@ -17,7 +17,7 @@ from erlangen.relations.weighted import WeightedRelation
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
 
-_LIBRARY = "erlangen.attention.attend"
+_LIBRARY = "erlangen.attention._attend"
 
 
 def attend() -> FunctionType | None:

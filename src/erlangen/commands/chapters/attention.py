@@ -47,7 +47,7 @@ def chapter(console: Console, out: Path) -> None:
         table.add_row(
             name,
             f"{relation.on(LENGTH).density:.1%}",
-            er.plan(relation, q, k, v).backend,
+            er.plan(q, k, v, relation).backend,
             *(f"{taken * 1e3:.1f} ms" for taken in times),
             f"{difference:.0e}",
         )

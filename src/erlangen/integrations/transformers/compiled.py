@@ -6,7 +6,6 @@ when the graph runs. `erlangen::mask_index` reads them there, into the index tha
 from __future__ import annotations
 
 from ast import literal_eval
-from functools import lru_cache
 from operator import index
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import native
 from erlangen.attention.binding import bind_alone
+from erlangen.attention.cache import cached
 from erlangen.attention.compiling import constant
 from erlangen.attention.packing import Packed
 from erlangen.attention.prepared import PackedRelation
@@ -27,7 +27,7 @@ from erlangen.relations import Bindable, Neighborhoods
 INDEX = "erlangen_index"
 """The attribute of a dense mask under which its relation is kept, as `Masked`."""
 
-_parsed = lru_cache(1024)(literal_eval)
+_parsed = cached(1024)(literal_eval)
 
 
 @torch.library.custom_op("erlangen::mask_index", mutates_args=())

@@ -16,6 +16,7 @@ from erlangen.errors import BackendError, SizeError
 from erlangen.integrations.transformers.compiled import INDEX, compiled_reads, follows, runs_in_graph
 from erlangen.integrations.transformers.readings import from_dense, meet
 from erlangen.integrations.transformers.relation_mask import RelationMask
+from erlangen.nn.cache import step
 from erlangen.relations import Batch, Bindable, Causal, FromMask, Full, Neighborhoods, PerHead, Weighted
 
 REPLACED = "erlangen_relation"
@@ -196,8 +197,6 @@ def _behind(relation: Bindable, queries: int, keys: int, offset: int, name: str)
         return FromMask._of(Neighborhoods(queries, keys, whole.indptr, *moved))
     if queries < keys and not isinstance(relation, Batch):
         # Raises where the rows would not be those of the whole sequence.
-        from erlangen.nn.cache import step
-
         step(relation, keys - queries, keys, None)
     return relation
 

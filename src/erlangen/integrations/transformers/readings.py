@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from operator import index
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from erlangen.attention.cache import cached
 from erlangen.integrations.transformers.terms import MaskFunction, Shape, Written, written
 from erlangen.relations import (
     Batch,
@@ -193,7 +193,7 @@ def evaluate(said: Written, place: Place) -> Tensor:
     return value(said.shape).expand(place.batch, place.queries, place.keys)[:, None]
 
 
-@lru_cache(1024)
+@cached(1024)
 def reader_of(shape: Shape) -> Reader | None:
     """How the expressions are read that transformers writes; None for any other.
 

@@ -6,13 +6,14 @@ import inspect
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import cache, wraps
+from functools import wraps
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
+from erlangen.attention.cache import cached
 from erlangen.errors import DataError, ParameterError
 
 NAME = "erlangen"
@@ -86,7 +87,7 @@ def _past(name: str) -> bool:
     return not registered and any("Attention" in cls.__name__ for cls in _modules_of(module))
 
 
-@cache
+@cached(1024)
 def _classes_past(name: str) -> tuple[str, ...]:
     """The classes that compute attention themselves, in a module of transformers that knows the registry."""
     if not name.startswith(MODELS):
