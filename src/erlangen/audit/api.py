@@ -194,7 +194,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         _fast_path(examiner, feeding, main)
 
     others = [Feeding(one.label, one, reading.of(model, one), thorough=True) for one in given[1:]]
-    own = len(others)
+    own, refused = len(others), dict[str, str]()
     for name in chosen:
         try:
             if small is None or name == "longer":
@@ -202,7 +202,10 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             else:
                 others += [small.named(one) for one in _MAKERS[name](small.given)]
         except Exception as error:  # a feeding that cannot be made is not tried, and said
-            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            reason = str(error).splitlines()[0] if str(error) else ""
+            if not isinstance(error, ErlangenError):
+                reason = f"{type(error).__name__}: {reason}"
+            refused[name] = reason
             warnings.append(f"{name}: not tried: {reason}")
     shorts = len(others) if small is not None else own
     if small is not None and "training" in chosen:
@@ -270,7 +273,10 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         ledger,
         flows=result.flows,
         tried=tried,
-        not_tried=_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
+        not_tried={
+            **_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
+            **refused,
+        },
         not_judged=_not_judged(examiner, result),
     )
 

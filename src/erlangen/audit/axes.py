@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import floating
-from erlangen.audit.reading import Reading
+from erlangen.audit.reading import Reading, place_masks_again
 
 Run = Callable[..., Any]
 
 
-def along_third_axis(inputs: Inputs, found: Reading, run: Run) -> Reading:
+def along_third_axis(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Reading:
     """Read positions along the third axis where the second one holds heads, choices or codebooks.
 
     Inputs of one shape belong together (queries, keys and values) and are cut and changed together. An axis
@@ -32,7 +33,9 @@ def along_third_axis(inputs: Inputs, found: Reading, run: Run) -> Reading:
     if first.patch is None and first.axis != 1:
         return found
     alike = [one for one in found.contents if one.tensor.shape == tensor.shape]
-    if len(alike) != len(found.contents) or min(tensor.shape[1:3]) < 1 or tensor.shape[2] < 3:
+    # One number for each choice, such as the position that is classified.
+    each = [one for one in found.contents if ids and one.pool is not None and _each(one, tensor)]
+    if len(alike) + len(each) != len(found.contents) or min(tensor.shape[1:3]) < 1 or tensor.shape[2] < 3:
         return found
     if first.patch is not None and len(alike) < 2:
         return found  # an image
@@ -43,8 +46,18 @@ def along_third_axis(inputs: Inputs, found: Reading, run: Run) -> Reading:
     except Exception:
         return found
     note = f"{first.name} was read along its third axis: its second one is of heads, choices or codebooks"
-    contents = [replace(one, axis=2, patch=None) for one in found.contents]
-    return replace(found, contents=contents, notes=[*found.notes, note])
+    contents, labels = (
+        [replace(one, axis=2, patch=None) if one.tensor.shape == tensor.shape else one for one in group]
+        for group in (alike, found.labels)
+    )
+    ignored = {**found.ignored, **{one.name: "one number for each choice" for one in each}}
+    found = replace(found, contents=contents, labels=labels, ignored=ignored, notes=[*found.notes, note])
+    place_masks_again(inputs, inputs.leaves(model), found)
+    return found
+
+
+def _each(one: Content, tensor: torch.Tensor) -> bool:
+    return one.tensor.shape == tensor.shape[:2] and bool((one.tensor < tensor.shape[2]).all())
 
 
 def _third(inputs: Inputs, alike: list[Content], base: Any, run: Run) -> bool:
@@ -71,8 +84,17 @@ def _shorter(inputs: Inputs, alike: list[Content], axis: int, run: Run) -> Any:
     size = alike[0].tensor.shape[axis] - 1
     if size < 1:
         return None
+    shape = alike[0].tensor.shape
+
+    def shorter(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.shape == shape:
+            return tensor.narrow(axis, 0, size)
+        if tensor.shape != shape[:2] or tensor.is_floating_point() or tensor.dtype == torch.bool:
+            return tensor
+        return tensor.clamp(max=size - 1) if axis == 2 else tensor[:, :size]  # an index for each choice
+
     try:
-        return run(_replaced(inputs, {id(one.tensor): one.tensor.narrow(axis, 0, size) for one in alike}))
+        return run(inputs.map(shorter))
     except Exception:
         return None
 

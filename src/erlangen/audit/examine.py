@@ -25,7 +25,7 @@ from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
 from erlangen.audit.flows import judge_flow, role_of
 from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
 from erlangen.audit.inputs import Content
-from erlangen.audit.inside import Inside, feature_sizes
+from erlangen.audit.inside import Inside
 from erlangen.audit.invariance import compare_without_padding
 from erlangen.audit.joined import others_spread
 from erlangen.audit.last_rows import kept_rows
@@ -40,6 +40,7 @@ from erlangen.audit.stepwise import settle_rounded
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
 from erlangen.audit.witnesses.runs import BATCH_NORM, Budget, Runner, now
+from erlangen.audit.witnesses.trace import feature_sizes
 from erlangen.errors import DataError, ErlangenError
 from erlangen.relations import Neighborhoods
 
@@ -146,7 +147,8 @@ class Examiner:
         if not given:
             inherit(result.seen.calls, self.base)
         real = {one.name: feeding.reading.real(one.name) for one in feeding.reading.contents}
-        expect = self._calls(feeding, result, real)
+        groups = {one.name: feeding.reading.by_group(one.name) for one in feeding.reading.contents}
+        expect = self._calls(feeding, result, groups)
         if self.flow:
             self._flows(feeding, result, real, expect, share)
         return result
@@ -488,6 +490,11 @@ class Examiner:
             why = ""
         if inner is not None and each_itself(inner) and not each_itself(flow):
             inner, why = None, "; the rows before it read themselves only: others are read behind them"
+        if inner is None and not why and content is scene.contents[0]:
+            # A wrapper for training gives the model all tokens but the last, and returns the loss alone.
+            inner = inside.one_row_less(self.widths, flow.output)
+            if inner is not None:
+                return judge_flow(inner, content, "mapped", scene)
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
             across = _only_read_across(content, scene.calls)

@@ -237,9 +237,8 @@ def first_break(
     """The first edge on which a call differs from what is expected; rows of padding queries do not count."""
     _check_members(relation, call)
     for b, heads in enumerate(call.kernel.items):
-        keys = None if real_keys is None else real_keys[min(b, len(real_keys) - 1)]
-        rows = None if real_queries is None else real_queries[min(b, len(real_queries) - 1)]
         for h, bound in enumerate(heads):
+            keys, rows = (_real_at(real, b, h, call.heads) for real in (real_keys, real_queries))
             meant = bind_expected(relation, call, b, h, keys)
             if meant == bound:
                 continue
@@ -268,6 +267,15 @@ def first_break(
                     source=call.source,
                 )
     return None
+
+
+def _real_at(real: np.ndarray | None, item: int, head: int, heads: int) -> np.ndarray | None:
+    """The real positions of an item; where it has several sequences, of the one that the head belongs to:
+    their heads stand one after the other."""
+    if real is None:
+        return None
+    found = real[min(item, len(real) - 1)]
+    return found if found.ndim == 1 else found[head * len(found) // heads]
 
 
 def _telling(edges: np.ndarray, bound: Neighborhoods) -> tuple[int, int]:

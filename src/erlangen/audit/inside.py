@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from erlangen.audit.capture.tape import ADDING, PRODUCTS
 from erlangen.audit.findings import Finding
@@ -19,14 +18,6 @@ from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
 
 _KNOWN_STEPS = PRODUCTS | {"scaled_dot_product_attention", "multi_head_attention_forward"}
-
-
-def feature_sizes(model: nn.Module) -> frozenset[int]:
-    """The sizes of a model's parameters, which features may have. A table of positions, (1, positions,
-    features), says nothing about features by its positions."""
-    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-    shapes = [shape[-1:] if len(shape) == 3 and shape[0] == 1 else shape for shape in shapes]
-    return frozenset(size for shape in shapes for size in shape)
 
 
 class Inside:
@@ -80,7 +71,27 @@ class Inside:
             False,
             f"{output or 'the output'}, before it is pooled ({event.module or 'the model'})",
             None if len(self._positions) == n else tuple(self._positions),
+            sizes=None if self._rows >= n else self._sizes(last),
         )
+
+    def _sizes(self, event: int) -> np.ndarray:
+        """How much each row of a tensor moves with each position: (batch, rows, positions)."""
+        flows, n = self.flows, self._content.length
+        sizes = np.zeros((*flows.shape[1:3], n))
+        for j in self._positions:
+            sizes[:, :, j] = self.trace.moved([j])[event]
+        return sizes
+
+    def one_row_less(self, widths: frozenset[int], output: str) -> Flow | None:
+        """The flow into the last tensor with one row less than there are positions; None if there is none."""
+        rows = self._content.length - 1
+        if rows < 4 or rows in widths or not self._content.sequence:
+            return None
+        try:
+            less = Inside(self._runner, self._content, self._positions, rows)
+            return less.before_pooling(output) if less.has_rows() else None
+        except Exception:
+            return None  # a model that runs only unobserved
 
     def moves(self) -> Callable[..., np.ndarray]:
         """How much the rows of the last tensor with rows move with some positions; see

@@ -36,7 +36,7 @@ def compare_without_padding(
         except Exception:
             continue  # the model does not take the shorter input: nothing to hold it against
         reading = feeding.reading.of(examiner.model, alike.inputs)
-        theirs = {place.name: place for place in places(other, reading.contents)}
+        theirs = {place.name: place for place in places(other, reading.contents, labels=reading.labels)}
         theirs |= {place.name: place for place in runner.places() if place.pairs}
         for place in runner.places():
             again = theirs.get(place.name)

@@ -35,7 +35,7 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
     - *Masks.* A value of a mask marks padding when positions that have it are read by no other row.
     - *Tokens.* Where other ids are refused (placeholders), content is changed behind the embedding.
     """
-    found = along_third_axis(inputs, as_pixels(model, inputs, found, run), run)
+    found = along_third_axis(model, inputs, as_pixels(model, inputs, found, run), run)
     found = _oriented(model, inputs, _along(model, inputs, _series(inputs, found, run), run), run)
     found = states(inputs, one_sequence(inputs, found, run), run)
     found = measured_lengths(inputs, inputs.leaves(model), found, run)

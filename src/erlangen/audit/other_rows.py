@@ -234,7 +234,8 @@ def surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.
     if keys is None:
         return np.ones(rows, bool), np.ones(n, bool)
     real = keys[min(item, len(keys) - 1)]
-    by = None if follows_ratio(verdict.flow) else offset_of(verdict.flow)
+    last = rows < n and at_the_end(verdict.flow, True)
+    by = rows - n if last else None if follows_ratio(verdict.flow) else offset_of(verdict.flow)
     if by is not None:  # rows of another input, as of an image, stand before or behind: these are real
         place = np.arange(rows) - by
         return (place < 0) | (place >= n) | real[place.clip(0, n - 1)], real
@@ -265,7 +266,9 @@ def _read_across(content: Content, scene: Scene) -> bool:
 
 def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     """As many positions as rows, yet rows do not follow them: another sequence, or this one, read wrongly."""
-    if within_closure(verdict, content, scene):
+    silent = not any(seen.num_edges for seen in verdict.flow.relations)
+    elsewhere = any(content.name in names for names in scene.readers.values())
+    if (silent and elsewhere) or within_closure(verdict, content, scene):
         verdict.held("extra edges")
         return
     verdict.opened(

@@ -217,12 +217,14 @@ def place_of(
     found: list[Content],
     moved: torch.Tensor | None = None,
     fixed: frozenset[int] = frozenset(),
+    labels: frozenset[int] = frozenset(),
 ) -> Place:
     """Where the rows of an output are, judged by the sizes of the inputs with positions.
 
     `moved` says which entries move when the first sequence of the batch is another one: of several axes that
     have the size of the batch, the batch is the one along which nothing else moves. `fixed` are axes that
     kept their size when the input was shorter: they have as many entries as there are positions by chance.
+    `labels` are lengths of labels: rows of a decoder that is fed with these are as many.
 
     >>> x = Content("x", torch.zeros(2, 5, 3), 1, 0, None)
     >>> place_of("", torch.zeros(2, 5, 7), [x]).axis, place_of("", torch.zeros(2, 7), [x]).axis
@@ -246,6 +248,8 @@ def place_of(
         return Place(name, 0 if tensor.dim() >= 2 and not _kept(fixed, tensor) else None, None)
     others = [axis for axis in range(tensor.dim()) if axis != batch_axis]
     rooms = [axis for axis in others if tensor.dim() >= 3 and _filled(moved, axis, first.length)]
+    if tensor.dim() >= 3 and batch_axis == 0 and shape[1] in labels and shape[1] not in lengths:
+        return Place(name, 1, 0, batch)
     if tensor.dim() >= 3 and not rooms and _kept(fixed, tensor) and all(one.sequence for one in sequences):
         return Place(name, None, batch_axis, batch)  # states of one layer or several: they have no rows
     fitting = [axis for axis in others if shape[axis] in lengths and axis not in fixed]
@@ -304,10 +308,15 @@ def _confined(moved: torch.Tensor, axis: int) -> bool:
 
 
 def places(
-    output: Any, found: list[Content], other: Any = None, fixed: dict[str, frozenset[int]] | None = None
+    output: Any,
+    found: list[Content],
+    other: Any = None,
+    fixed: dict[str, frozenset[int]] | None = None,
+    labels: list[Content] | None = None,
 ) -> list[Place]:
     """The places of all floating outputs; those with rows first. `other` is the output for another first
     sequence."""
+    asked = frozenset(one.length for one in labels or () if one.axis is not None)
     if not found:
         return []
     after = dict(floating(other)) if other is not None else {}
@@ -316,6 +325,6 @@ def places(
         again = after.get(name)
         same = again is not None and again.shape == tensor.shape
         moved = tensor != again if same else None
-        place = place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset()))
+        place = place_of(name, tensor, found, moved, (fixed or {}).get(name, frozenset()), asked)
         made.append(replace(place, discrete=name in integers, dims=tensor.dim()))
     return sorted(made, key=lambda place: place.pooled)

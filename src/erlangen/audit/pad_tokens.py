@@ -6,6 +6,7 @@ padding position is therefore changed behind the embedding, and everywhere else 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs, Pad, with_content
 from erlangen.audit.outputs import floating
-from erlangen.audit.reading import Mask, Reading
+from erlangen.audit.reading import Mask, Reading, says_mask
 from erlangen.audit.witnesses.runs import noise_behind
 
 Run = Callable[..., Any]
@@ -31,11 +32,14 @@ def pad_tokens(
     """Take a token for padding where it is declared to be, or ends a sequence, and is seen to be hidden.
 
     Seen: where it stands no other row moves with what is behind its embedding, and where another token stands
-    one does.
+    one does. A model that takes a mask may look at tokens only to find the row that it pools, the last one
+    that is no padding: nothing moves then with what stands behind that row, hidden or not. There the token
+    must be seen to be hidden at the start of a sequence, too.
     """
     if inputs.vary is not None:
         return found
     used: set[tuple[str, torch.Size]] = set()
+    masked = _takes_a_mask(model)
     for number, one in enumerate(found.contents):
         if one.pool is None or (one.axis, one.batch_axis) != (1, 0) or one.tensor.dim() != 2:
             continue
@@ -47,7 +51,10 @@ def pad_tokens(
                 # Noise behind an embedding goes to the first tokens of a shape.
                 if name is None or (name, one.tensor.shape) in used:
                     break
-                if not _hides(model, inputs, replace(one, pad=Pad(token, name)), run):
+                padded = replace(one, pad=Pad(token, name))
+                if not _hides(model, inputs, padded, run):
+                    continue
+                if masked and _moved(model, inputs, padded, token, run, start=True):
                     continue
             except Exception:
                 break
@@ -61,6 +68,14 @@ def pad_tokens(
             )
             break
     return found
+
+
+def _takes_a_mask(model: nn.Module) -> bool:
+    try:
+        names = list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return False
+    return any(says_mask(name) for name in names)
 
 
 def _candidates(model: nn.Module, one: Content) -> list[int]:
@@ -93,12 +108,13 @@ def _hides(model: nn.Module, inputs: Inputs, one: Content, run: Run) -> bool:
     return not padding and _moved(model, inputs, one, int(others[len(others) // 2]), run)
 
 
-def _moved(model: nn.Module, inputs: Inputs, one: Content, token: int, run: Run) -> bool:
-    """Whether anything but its own row moves with the last position but one, where this token stands."""
+def _moved(model: nn.Module, inputs: Inputs, one: Content, token: int, run: Run, start: bool = False) -> bool:
+    """Whether anything but its own row moves with the last position but one, where this token stands from
+    there on; or with the first, where it stands at the start."""
     assert one.pad is not None
-    place = one.length - 2
+    place = 0 if start else one.length - 2
     tensor = one.tensor.clone()
-    tensor[:, place:] = token
+    tensor[:, place : place + 2] = token
     given = with_content(inputs, one, tensor)
     behind = replace(one, tensor=tensor, embedding=one.pad.embedding, pad=None)
     before = dict(floating(run(given)))
@@ -107,7 +123,7 @@ def _moved(model: nn.Module, inputs: Inputs, one: Content, token: int, run: Run)
         now = after[name]
         moved = (now != was) & ~(now.isnan() & was.isnan())
         if moved.dim() > 1 and moved.shape[1] == one.length:
-            moved[:, place].fill_(False)
+            moved[:, slice(0, 2) if start else place].fill_(False)
         if bool(moved.any()):
             return True
     return False

@@ -51,13 +51,19 @@ class Mask:
     """The token that is padding, where the mask is the tokens themselves."""
 
     def real(self) -> np.ndarray:
-        """Which positions are real."""
+        """Which positions are real; of several sequences of an item, in any of them."""
+        marked = self.by_group()
+        return marked if marked.ndim == 2 else np.asarray(marked.any(axis=1))
+
+    def by_group(self) -> np.ndarray:
+        """Which positions are real, (batch, length), or (batch, choices, length) where each item has several
+        sequences with padding of their own."""
         tensor = self.tensor.detach()
         if self.lengths:
             return np.arange(self.lengths)[None, :] < tensor.cpu().numpy()[:, None]
         if self.token is not None:
             return (tensor != self.token).cpu().numpy()
-        tensor = tensor.reshape(tensor.shape[0], -1) if tensor.dim() > 2 else tensor
+        tensor = tensor.reshape(_squeezed(tensor)) if tensor.dim() > 2 else tensor
         array = (
             (tensor.float() if tensor.is_floating_point() else tensor)
             .cpu()
@@ -127,6 +133,11 @@ class Reading:
         """The real positions of a content, (batch, length); None when nothing marks padding."""
         mask = self.mask(name)
         return None if mask is None else mask.real()
+
+    def by_group(self, name: str) -> np.ndarray | None:
+        """The same, of each sequence of an item where it has several: (batch, choices, length)."""
+        mask = self.mask(name)
+        return None if mask is None else mask.by_group()
 
     @property
     def sequences(self) -> list[Content]:
@@ -249,7 +260,7 @@ def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading)
     about = (inputs.padding or {}).get(name)
     fitting = [
         one for one in found.sequences
-        if (about is None or one.name == about) and _mask_shape(one) == _squeezed(tensor)
+        if (about is None or one.name == about) and _squeezed(tensor) in _mask_shapes(one)
     ]  # fmt: skip
     if not fitting:
         _place_coarse_mask(name, tensor, found)
@@ -287,32 +298,19 @@ def _place_coarse_mask(name: str, tensor: torch.Tensor, found: Reading) -> None:
         found.masks.append(Mask(name, tensor, one.name, hides, rate=one.length // size))
 
 
-def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
-    """Which of `size` rows are real, where positions are: a row of several positions is if any of them is.
-
-    >>> resampled(np.array([[True, True, True, False, False, False]]), 3).tolist()
-    [[True, True, False]]
-    >>> resampled(np.array([[True, True, True, False, False]]), 2).tolist()
-    [[True, False]]
-    """
-    batch, n = real.shape
-    if n and size > n:
-        return real.repeat(size // n, axis=-1) if size % n == 0 else None
-    for rate in (-(-n // size), n // size) if size else ():  # what is left over has a row, or none
-        if (size - 1) * rate < n < (size + 1) * rate:
-            whole = np.pad(real, ((0, 0), (0, max(0, size * rate - n))))[:, : size * rate]
-            return np.asarray(whole.reshape(batch, size, rate).any(axis=-1))
-    return None
-
-
 def _squeezed(tensor: torch.Tensor) -> tuple[int, ...]:
     """The shape of a mask of keys, which may be given as (batch, 1, 1, keys)."""
     shape = tuple(tensor.shape)
     return (shape[0], shape[-1]) if len(shape) > 2 and all(size == 1 for size in shape[1:-1]) else shape
 
 
-def _mask_shape(content: Content) -> tuple[int, ...]:
-    return (content.length,) if content.batch_axis is None else (content.batch, content.length)
+def _mask_shapes(content: Content) -> list[tuple[int, ...]]:
+    if content.batch_axis is None:
+        return [(content.length,)]
+    shapes: list[tuple[int, ...]] = [(content.batch, content.length)]
+    if content.axis == 2 and content.batch_axis == 0 and content.pool is not None:
+        shapes.append(tuple(content.tensor.shape[:3]))  # (batch, choices, length)
+    return shapes
 
 
 def _last(name: str) -> str:

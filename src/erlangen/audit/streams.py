@@ -24,6 +24,7 @@ def name_sources(
     """
     cached = any("past" in key and value is not None for key, value in base.inputs.kwargs.items())
     lengths = {content.name: content.length for content in contents}
+    asking: set[str | None] = set()
     for call in base.calls:
         queries, keys = set(), set()
         for name, other in changed.items():
@@ -34,9 +35,11 @@ def name_sources(
                 queries |= {name} if after[0] != call.fingerprints[0] else set()
                 keys |= {name} if after[1] != call.fingerprints[1] else set()
         call.query_inputs, call.key_inputs = frozenset(queries), frozenset(keys)
-        call.query_owner = _owner(call, 0, call.queries, queries, spots, lengths)
-        call.key_owner = _owner(call, 1, call.keys, keys, spots, lengths)
+        call.query_owner = _owner(call, 0, call.queries, queries, spots, lengths, asking)
+        call.key_owner = _owner(call, 1, call.keys, keys, spots, lengths, asking)
         call.kind = _kind(call, spots, lengths, cached)
+        if call.kind == "cross":
+            asking.add(call.query_owner)
     derived = {size for call in base.calls if call.kind == "derived" for size in (call.queries, call.keys)}
     for call in base.calls:
         if call.kind == "self" and call.queries in derived - set(lengths.values()):
@@ -50,12 +53,19 @@ def _owner(
     inputs: set[str],
     spots: dict[str, list[tuple[int, Pass]]],
     lengths: dict[str, int],
+    asking: set[str | None],
 ) -> str | None:
     """The input whose positions the queries or keys are: the one of that length, if several the one they
-    follow."""
+    follow.
+
+    Rows that asked another sequence (`asking`: the owners of queries of earlier cross-attention) depend on
+    both and stay their own, also where they are fed one step late and follow neither.
+    """
     fitting = [name for name in lengths if name in inputs and lengths[name] == size]
     if len(fitting) > 1:
-        fitting = [name for name in fitting if _follows(call, spots.get(name, []), side)] or fitting[:1]
+        asked = [name for name in fitting if name in asking]
+        followed = [name for name in fitting if _follows(call, spots.get(name, []), side)]
+        fitting = (followed if len(followed) == 1 else []) or asked or followed or fitting
     if fitting:
         return fitting[0]
     known = [name for name in lengths if name in inputs]

@@ -13,7 +13,6 @@ from erlangen.audit.expect import in_words as expected_in_words
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
 from erlangen.audit.measure import Measured
-from erlangen.audit.reading import resampled
 from erlangen.audit.support import Support
 from erlangen.audit.wording import irregular, told
 from erlangen.errors import ErlangenError
@@ -132,7 +131,7 @@ def judge_call(
     relation = expected_of(expect, call)
     queries = real_of(call.query_owner, call.queries, real)
     keys = real_of(call.key_owner, call.keys, real)
-    verdict = CallVerdict(call, where, queries, keys, relation)
+    verdict = CallVerdict(call, where, _of_items(queries), _of_items(keys), relation)
     if relation is not None:
         broken = first_break(relation, call, "", queries, keys, where)
         if broken is not None:
@@ -183,7 +182,32 @@ def kept(bound: Neighborhoods, real: np.ndarray | None, item: int) -> Neighborho
     return Neighborhoods.from_dense(bound.dense() & real[min(item, len(real) - 1)][:, None])
 
 
+def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
+    """Which of `size` rows are real, where positions are: a row of several positions is if any of them is.
+
+    >>> resampled(np.array([[True, True, True, False, False, False]]), 3).tolist()
+    [[True, True, False]]
+    >>> resampled(np.array([[True, True, True, False, False]]), 2).tolist()
+    [[True, False]]
+    """
+    batch, n = real.shape
+    if n and size > n:
+        return real.repeat(size // n, axis=-1) if size % n == 0 else None
+    for rate in (-(-n // size), n // size) if size else ():  # what is left over has a row, or none
+        if (size - 1) * rate < n < (size + 1) * rate:
+            whole = np.pad(real, ((0, 0), (0, max(0, size * rate - n))))[:, : size * rate]
+            return np.asarray(whole.reshape(batch, size, rate).any(axis=-1))
+    return None
+
+
 def real_of(owner: str | None, size: int, real: dict[str, np.ndarray | None]) -> np.ndarray | None:
     """The real positions of the input that a call's queries or keys are the positions of."""
     mask = None if owner is None else real.get(owner)
-    return None if mask is None else resampled(mask, size)
+    if mask is None or mask.ndim == 2:
+        return None if mask is None else resampled(mask, size)
+    found = resampled(mask.reshape(-1, mask.shape[-1]), size)
+    return None if found is None else found.reshape(*mask.shape[:2], size)
+
+
+def _of_items(real: np.ndarray | None) -> np.ndarray | None:
+    return real if real is None or real.ndim == 2 else np.asarray(real.any(axis=1))

@@ -10,6 +10,7 @@ from erlangen.audit.capture.calls import ModuleCall, content_key, fingerprint
 from erlangen.audit.capture.frames import Frame
 from erlangen.audit.capture.tape import tensors
 from erlangen.audit.state import RandomState, holdings_of
+from erlangen.errors import DataError
 
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
@@ -25,11 +26,11 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
     """The record of one module call: the module as a function of its hidden states (batch, length, dim)."""
     hidden = hidden_states(frame)
     if hidden is None or hidden.shape[0] != session.batch:
-        raise ValueError("its module takes no hidden states of shape (batch, length, dim)")
+        raise DataError("its module takes no hidden states of shape (batch, length, dim)")
     given = tensors((frame.args, frame.kwargs))
     if any(t is not hidden and t.is_floating_point() and t.shape == hidden.shape for t in given):
         # Queries, keys and values apart: changing one of them alone would show another relation.
-        raise ValueError("its module takes several sequences")
+        raise DataError("its module takes queries, keys and values apart: it is no function of one sequence")
 
     held = holdings_of(frame.module)
 
@@ -50,7 +51,7 @@ def module_call(session: Session, frame: Frame) -> ModuleCall:
             if t.is_floating_point() and t.dim() >= 2 and t.shape[:2] == value.shape[:2]
         ]
         if not produced:
-            raise ValueError("its module returns nothing of shape (batch, length, ...)")
+            raise DataError("its module returns nothing of shape (batch, length, ...)")
         return produced[0]
 
     batch, length, _ = hidden.shape

@@ -20,6 +20,7 @@ from erlangen.audit.capture.pyg import EdgeSoftmax, edge_softmax
 from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import PRODUCTS, Node, Tape, name_of
 from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, unobserved
+from erlangen.errors import DataError
 
 # Held here, so that a library that replaces them by name is still seen to call them.
 _SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
@@ -95,7 +96,9 @@ class Session:
                 call.source = call.source or source_line()
                 self._observe(call)
         except Exception as error:
-            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            reason = str(error).splitlines()[0] if str(error) else ""
+            if not isinstance(error, DataError):
+                reason = f"{type(error).__name__}: {reason}"
             failed = isinstance(error, AttributeError | TypeError | LookupError | NameError)
             owner_name = self.frames.name() if name is None else name
             self.unexplained.append(Unexplained(owner_name, reason, failed))

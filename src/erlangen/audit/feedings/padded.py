@@ -12,7 +12,9 @@ import torch
 from erlangen.audit.caches import holds_keys
 from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut, may_cut
 from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.outputs import floating
 from erlangen.audit.reading import SOUND, Mask
+from erlangen.errors import DataError
 
 
 def feedings(given: Given) -> Iterator[Feeding]:
@@ -139,11 +141,38 @@ def _accepted(given: Given, name: str, masked: set[str]) -> tuple[Content, Mask,
         return None
     if any(holds_keys(key, value) for key, value in given.inputs.named(given.model).items()):
         return None  # it would have to speak of the cached keys, too
-    ones = torch.ones(content.batch, content.length, dtype=torch.long, device=content.tensor.device)
+    choices = content.axis == 2 and content.pool is not None
+    shape = content.tensor.shape if choices else (content.batch, content.length)
+    ones = torch.ones(shape, dtype=torch.long, device=content.tensor.device)
     inputs = replace(given.inputs, kwargs={**given.inputs.kwargs, name: ones})
     if not given.runs(inputs):
         return None
+    if _packed(given) and not _alike(given, inputs):
+        raise DataError(
+            f"with an {name} of ones the outputs are others than without: the documents that the positions "
+            f"tell are told only while there is none, so none was added; give {name} to try it"
+        )
     return content, Mask(name, ones, content.name, hides=False), inputs
+
+
+def _packed(given: Given) -> bool:
+    """Whether positions that were given start anew on the way: several documents in one sequence."""
+    leaves = given.inputs.leaves(given.model)
+    named = [leaves[name] for name, why in given.reading.ignored.items() if why == "positions"]
+    return any(one.dim() > 0 and bool((one.diff(dim=-1) < 0).any()) for one in named)
+
+
+def _alike(given: Given, inputs: Inputs) -> bool:
+    """Whether outputs are those of the given inputs, up to rounding."""
+    if given.on is None:
+        return True
+    before, after = (dict(floating(given.on(one))) for one in (given.inputs, inputs))
+    return all(
+        name in after
+        and after[name].shape == one.shape
+        and torch.allclose(after[name], one, rtol=1e-2, atol=1e-3 * float(one.abs().nan_to_num().max()))
+        for name, one in before.items()
+    )
 
 
 def _with_mask(inputs: Inputs, mask: Mask, tensor: torch.Tensor) -> Inputs:

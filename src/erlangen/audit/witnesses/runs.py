@@ -232,17 +232,43 @@ class Runner:
                     other = self.first_item(sequences[0])
                 except Exception:
                     other = None  # content that cannot be changed is reported where its flow is measured
-            made = places(output, self.reading.contents, other, self.fixed)
+            made = places(output, self.reading.contents, other, self.fixed, self.reading.labels)
             pairs = self._pairs([name for name, shape in sizes.items() if name not in like], sizes)
             for number, place in enumerate(made):
                 told = like.get(place.name)
                 if place.name in pairs:
                     told = Place(place.name, None, 0, batch, discrete=place.discrete, pairs=True)
+                if told is None and self._of_last_positions(place, sizes[place.name]):
+                    made[number] = replace(place, axis=1)
                 if told is not None:  # axes of equal size by chance are told by the feeding where they differ
                     room = None if told.filled is None else sequences[0].length
                     made[number] = replace(told, items=batch, filled=room)
             self._places = sorted(made, key=lambda place: place.pooled)
         return self._places
+
+    def _of_last_positions(self, place: Place, shape: torch.Size) -> bool:
+        """Whether (batch, k, features) of as many entries at every length are the rows of the last k
+        positions.
+
+        Each moves with its own position, and with none behind it; or where all is read, most with its own.
+        """
+        one = next(iter(self.reading.sequences), None)
+        known = len(shape) == 3 and place.pooled and place.batch_axis == 0 and len(self.fixed) > 0
+        if not known or one is None or not one.sequence or (one.axis, one.batch_axis) != (1, 0):
+            return False
+        rows = shape[1]
+        if not 2 <= rows < one.length or self.inputs.vary is not None:
+            return False
+        before, hits, causal = dict(floating(self.base()))[place.name], [], True
+        for row in sorted({*range(min(rows, 3)), *range(max(0, rows - 3), rows)}):
+            try:
+                after = dict(floating(self.changed(one, one.length - rows + row)))[place.name]
+            except Exception:
+                return False
+            size = (after - before).abs().nan_to_num().amax((0, 2))
+            causal = causal and bool(size[row] > 0) and not bool(size[:row].any())
+            hits.append(bool(size.any()) and int(size.argmax()) == row)
+        return causal or (len(hits) > 2 and all(hits))
 
     def _pairs(self, names: list[str], sizes: dict[str, torch.Size]) -> set[str]:
         """The outputs with an entry for each pair of items: both of their first axes follow the batch."""

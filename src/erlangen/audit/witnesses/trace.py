@@ -50,6 +50,14 @@ class Event:
     """Whether the tensor is (batch, rows, features), and no axis could be rows by chance."""
 
 
+def feature_sizes(model: nn.Module) -> frozenset[int]:
+    """The sizes of a model's parameters, which features may have. A table of positions, (1, positions,
+    features), says nothing about features by its positions."""
+    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+    shapes = [shape[-1:] if len(shape) == 3 and shape[0] == 1 else shape for shape in shapes]
+    return frozenset(size for shape in shapes for size in shape)
+
+
 class Tracer(TorchFunctionMode):
     """Collects the events of one run."""
 
@@ -73,6 +81,7 @@ class Tracer(TorchFunctionMode):
         self._stack: list[tuple[str, str]] = [("", type(model).__name__)]
         self._handles: list[Any] = []
         self._model = model
+        self._widths = feature_sizes(model)
 
     def __enter__(self) -> Any:
         for name, module in self._model.named_modules():
@@ -137,9 +146,15 @@ class Tracer(TorchFunctionMode):
         parent = self._stack[-2][0] if len(self._stack) > 1 else ""
         if module is None:
             where = source_line() if self._sources and label not in ("enters", "leaves") else None
-            self.events.append(Event(label, *inner, parent, where, rows, tensor.dim() == 3))
+            self.events.append(Event(label, *inner, parent, where, rows, self._plain(tensor)))
         else:
-            self.events.append(Event(label, module, kind, inner[0], None, rows, tensor.dim() == 3))
+            self.events.append(Event(label, module, kind, inner[0], None, rows, self._plain(tensor)))
+
+    def _plain(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is (batch, rows, features), or (batch, channels, rows) with channels that the
+        parameters have. Otherwise its last axis may be features of heads, as many as rows by chance."""
+        shape, n = tensor.shape, self._rows
+        return len(shape) == 3 and (n in shape[:2] or shape[1] in self._widths)
 
     def _project(self, tensor: torch.Tensor) -> np.ndarray | None:
         """One number for each row of a tensor that has exactly one axis of positions; None for others."""
