@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention.biases import bias_of, support
-from erlangen.attention.binding import Bound, bind
+from erlangen.attention.binding import Bound, bind, made_plain
 from erlangen.attention.compiling import constant, register
 from erlangen.attention.decoding import decode
 from erlangen.attention.foreign import refuse
@@ -80,6 +80,22 @@ def attend(
     if torch.compiler.is_compiling():
         relation = constant(relation)
     reads, weighted = support(relation)
+    # Of a packed relation nothing is asked: the compiler would guard it by identity.
+    unpacked = not isinstance(reads, PackedRelation)
+    if torch.compiler.is_dynamo_compiling() and unpacked and _data_dependent(reads):
+        # Which keys are read is known when the call runs: the graph breaks here, or fullgraph=True refuses.
+        return _uncompiled(
+            q,
+            k,
+            v,
+            relation,
+            kernel=kernel,
+            scale=scale,
+            dropout=dropout,
+            backend=backend,
+            return_weights=return_weights,
+            return_lse=return_lse,
+        )
     check(q, k, v, reads, PackedRelation)
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
@@ -90,11 +106,11 @@ def attend(
         # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep
         # symbols. The size of the batch stays a symbol unless items differ in what they read.
         queries, keys = index(queries), index(keys)
-    tracing = not torch.compiler.is_compiling() and torch._C._is_tracing()
-    if tracing and not isinstance(reads, PackedRelation) and _data_dependent(reads):
+    if (torch.compiler.is_compiling() or torch._C._is_tracing()) and unpacked and _data_dependent(reads):
+        tracer = "torch.export" if torch.compiler.is_compiling() else "torch.jit.trace"
         raise ParameterError(
-            f"{relation} depends on the data, and torch.jit.trace would keep what it reads in this call for "
-            "all others; use torch.compile"
+            f"{relation} depends on the data, and {tracer} would keep what it reads in this call for "
+            "all others; use torch.compile, in which the graph breaks at this call"
         )
     batch = index(q4.shape[0]) if _items_differ(reads) else 1
     if kernel is None:
@@ -143,10 +159,11 @@ def _items_differ(reads: Any) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def _data_dependent(relation: Bindable | Neighborhoods) -> bool:
-    return not isinstance(relation, Neighborhoods) and relation.data_dependent
+def _data_dependent(relation: Any) -> bool:
+    return isinstance(relation, Bindable) and relation.data_dependent
 
 
+@torch.compiler.disable
 def _decide(
     relation: Bindable | Neighborhoods,
     batch: int,
@@ -175,11 +192,15 @@ def _decide_once(relation: Any, *asked: Any) -> tuple[str, Any]:
     """Under `torch.compile` the backend and its indices are settled while tracing, and kept for the graph."""
     split = -len(Needs._fields)  # the compiler passes plain values
     needs: Any = Needs._make(asked[split:])
-    with _disable_current_modes():  # what is kept for later calls must not be a fake tensor
+
+    def decide() -> tuple[str, Any]:
         chosen, prepared, _ = _decide(relation, *asked[:split], needs=needs)
-        index = prepared.index if isinstance(prepared, Packed) else prepared
-    # The index is a tensor of the graph, so that the relation goes wherever the graph does.
-    return chosen, index
+        # The index is a tensor of the graph, so that the relation goes wherever the graph does.
+        return chosen, prepared.index if isinstance(prepared, Packed) else prepared
+
+    with _disable_current_modes():  # what is kept for later calls must not be a fake tensor
+        return made_plain(decide)
 
 
+_uncompiled = torch.compiler.disable(attend)
 register()

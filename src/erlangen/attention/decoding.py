@@ -33,7 +33,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) 
     # Every line is a part of each step: what fails most often is asked first, the rest by the kernel.
     if not isinstance(q, Tensor) or q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or not q.is_cpu:
         return None
-    if run_forward is None or not isinstance(relation, Relation):
+    if run_forward is None or not isinstance(relation, Relation) or isinstance(scale, Tensor):
         return None
     if not unwatched(q, k, v) or torch.is_autocast_enabled("cpu"):
         return None
