@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -12,13 +14,13 @@ BACKENDS = ["reference", "sdpa", "tiles", "edges", "gather"]
 
 
 @pytest.fixture
-def qkv() -> tuple[torch.Tensor, ...]:
+def qkv() -> Any:
     return torch.randn(3, 1, 4, 40, 8, generator=torch.Generator().manual_seed(0)).unbind()
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0, -0.0, 0.5])
 @pytest.mark.parametrize("relation", [er.Causal(), er.Full(), er.Window(3)], ids=repr)
-def test_backends_agree_at_every_scale(qkv, relation, scale) -> None:
+def test_backends_agree_at_every_scale(qkv: Any, relation, scale) -> None:
     found = [er.attend(*qkv, relation, scale=scale, backend=backend) for backend in BACKENDS]
     for one in found[1:]:
         torch.testing.assert_close(one, found[0], atol=1e-5, rtol=1e-5)
@@ -27,7 +29,7 @@ def test_backends_agree_at_every_scale(qkv, relation, scale) -> None:
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_nobody_reads_is_harmless(qkv, backend, heads, odd) -> None:
+def test_what_nobody_reads_is_harmless(qkv: Any, backend, heads, odd) -> None:
     per_head = er.PerHead([er.Padding(30), er.Padding(25), er.Padding(30), er.Padding(11)])
     for relation, real in ((er.Padding(30), 30), (per_head & er.Causal(), 30)):
         q, k, v = qkv[0], *(x[:, :heads].clone() for x in qkv[1:])
@@ -43,7 +45,7 @@ def test_what_nobody_reads_is_harmless(qkv, backend, heads, odd) -> None:
         torch.testing.assert_close(gradients, wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_weights_asked_for_change_no_row(qkv) -> None:
+def test_weights_asked_for_change_no_row(qkv: Any) -> None:
     q, k, v = qkv
     v = v.clone()
     v[..., -1, :], v[..., 20, 0] = torch.nan, torch.inf
@@ -59,7 +61,7 @@ def test_weights_asked_for_change_no_row(qkv) -> None:
 
 
 @pytest.mark.parametrize("queries", [1, 2])
-def test_a_scale_that_would_learn_is_refused_while_decoding_too(qkv, queries) -> None:
+def test_a_scale_that_would_learn_is_refused_while_decoding_too(qkv: Any, queries) -> None:
     q, k, v = qkv
     scale = torch.tensor(0.5, requires_grad=True)
     with pytest.raises(ParameterError, match="no gradient would reach"):

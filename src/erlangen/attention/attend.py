@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention.biases import bias_of, support
 from erlangen.attention.binding import Bound, bind, made_plain
-from erlangen.attention.compiling import constant, register
+from erlangen.attention.compiling import constant, register, uncompiled
 from erlangen.attention.decoding import decode
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
@@ -163,7 +163,7 @@ def _data_dependent(relation: Any) -> bool:
     return isinstance(relation, Bindable) and relation.data_dependent
 
 
-@torch.compiler.disable
+@uncompiled
 def _decide(
     relation: Bindable | Neighborhoods,
     batch: int,
@@ -202,5 +202,5 @@ def _decide_once(relation: Any, *asked: Any) -> tuple[str, Any]:
         return made_plain(decide)
 
 
-_uncompiled = torch.compiler.disable(attend)
+_uncompiled = uncompiled(attend)
 register()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from erlangen.attention import attend
+from erlangen.attention.compiling import uncompiled
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
@@ -187,7 +188,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)
 
 
-@torch.compiler.disable
+@uncompiled
 def _attend_now(
     q: Tensor, k: Tensor, v: Tensor, wanted: Any, padding: Any, cache: KVCache | None, options: dict[str, Any]
 ) -> Any:
