@@ -21,7 +21,7 @@ def qkv() -> Any:
 @pytest.mark.parametrize("scale", [-1.0, 0.0, -0.0, 0.5])
 @pytest.mark.parametrize("relation", [er.Causal(), er.Full(), er.Window(3)], ids=repr)
 def test_backends_agree_at_every_scale(qkv: Any, relation, scale) -> None:
-    found = [er.attend(*qkv, relation, scale=scale, backend=backend) for backend in BACKENDS]
+    found = [er.attend(*qkv, relation=relation, scale=scale, backend=backend) for backend in BACKENDS]
     for one in found[1:]:
         torch.testing.assert_close(one, found[0], atol=1e-5, rtol=1e-5)
 
@@ -34,10 +34,10 @@ def test_what_nobody_reads_is_harmless(qkv: Any, backend, heads, odd) -> None:
     for relation, real in ((er.Padding(30), 30), (per_head & er.Causal(), 30)):
         q, k, v = qkv[0], *(x[:, :heads].clone() for x in qkv[1:])
         clean = [x.clone().requires_grad_() for x in (q, k, v)]
-        expected = er.attend(*clean, relation, backend="edges")
+        expected = er.attend(*clean, relation=relation, backend="edges")
         k[..., real:, :], v[..., real:, :] = odd, odd
         given = [x.requires_grad_() for x in (q, k, v)]
-        found = er.attend(*given, relation, backend=backend)
+        found = er.attend(*given, relation=relation, backend=backend)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         gradients, wanted = (
             torch.autograd.grad(o.sin().sum(), x) for o, x in ((found, given), (expected, clean))
