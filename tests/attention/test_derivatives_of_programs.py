@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.exc import Unsupported
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jvp, vmap
 
@@ -121,7 +122,7 @@ def test_forward_mode_in_a_single_graph_is_refused_or_right() -> None:
         )
         try:
             found = run(X, T)
-        except torch._dynamo.exc.Unsupported:
+        except Unsupported:
             continue
         torch.testing.assert_close(found, jvp(attention, (X,), (T,))[1])
 

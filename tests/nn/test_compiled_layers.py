@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 
 import erlangen as er
 from erlangen.models import Unlimiformer
@@ -44,7 +45,7 @@ def test_relations_that_depend_on_the_data_break_the_graph() -> None:
     for given in (x, x + 1):
         torch.testing.assert_close(torch.compile(layer, backend="eager")(given), layer(given))
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported):
+    with pytest.raises(Unsupported):
         torch.compile(layer, backend="eager", fullgraph=True)(x)
 
 
