@@ -209,3 +209,18 @@ def test_every_type_of_integers_is_the_same_graph(kernel, dtype, repeated):
         expected = ours(randn(N, 5), edges, return_attention_weights=weights)
         given = ours(randn(N, 5), edges.to(dtype), return_attention_weights=weights)
         torch.testing.assert_close(given, expected, check_dtype=False)
+
+
+@pytest.mark.parametrize("fill", ["mean", "max", 0.5])
+@pytest.mark.parametrize("kernel", ["additive", "gatv2"])
+def test_an_index_of_smaller_integers_has_the_gradients_of_int64(kernel: str, fill: object) -> None:
+    torch.manual_seed(0)
+    conv = RelationConv(5, 4, heads=2, kernel=kernel, edge_dim=4, fill_value=fill).double()
+    index, x = torch.randint(6, (2, 18)), torch.randn(6, 5, dtype=torch.float64)
+    features = torch.randn(18, 4, dtype=torch.float64, requires_grad=True)
+    for dtype in (torch.int32, torch.int16, torch.uint8):
+        found, wanted = (
+            torch.autograd.grad(conv(x, given, features).sin().sum(), features)
+            for given in (index.to(dtype), index)
+        )
+        torch.testing.assert_close(found, wanted)

@@ -12,8 +12,8 @@ from erlangen.attention._plan import decide, decide_once, fitting
 from erlangen.attention.backend import BACKENDS
 from erlangen.attention.backends.decode import step
 from erlangen.attention.biases import bias_of
-from erlangen.attention.call import call_of, items_differ
-from erlangen.attention.compiling import register
+from erlangen.attention.call import call_of, items_differ, run_time_only
+from erlangen.attention.compiling import register, uncompiled
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.attention.kernels.softmax import absorb
@@ -72,6 +72,12 @@ def attend(
         out = step(q, k, v, Full() if relation is None else relation, scale)
         if out is not None:
             return out
+    if torch.compiler.is_dynamo_compiling() and run_time_only(relation):
+        # Which keys are read is known when the call runs: the graph breaks here, or fullgraph=True refuses.
+        return _uncompiled(
+            *(q, k, v, relation), kernel=kernel, scale=scale, dropout=dropout, backend=backend,
+            return_weights=return_weights, return_lse=return_lse,
+        )  # fmt: skip
     call = call_of(q, k, v, relation, kernel, scale, dropout, backend, return_weights, return_lse)
     q4, k4, v4 = (fold(x) for x in (q, k, v))
     bound = None
@@ -95,4 +101,5 @@ def attend(
     return asked_for[0] if len(asked_for) == 1 else tuple(asked_for)
 
 
+_uncompiled = uncompiled(attend)
 register()

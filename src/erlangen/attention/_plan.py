@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from erlangen.attention import backends, native
 from erlangen.attention.backend import BACKENDS, Rank
 from erlangen.attention.backends import decode
-from erlangen.attention.binding import Bound, bind
+from erlangen.attention.binding import Bound, bind, made_plain
 from erlangen.attention.call import Call, Needs, call_of
+from erlangen.attention.compiling import uncompiled
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.attention.packing import Packed, packed
@@ -155,6 +156,7 @@ def _say_once(why: str | None) -> None:
         )
 
 
+@uncompiled
 def decide(
     call: Call, batch: int, vectors: tuple[Tensor, Tensor] | None = None
 ) -> tuple[str, Any, Bound | None]:
@@ -178,10 +180,14 @@ def decide_once(reads: Any, batch: int, *facts: Any) -> tuple[str, Any]:
     split = len(facts) - len(Needs._fields)
     needs = Needs._make(facts[split:])
     call = Call._make((reads, None, None, None, None, None, 0.0, *facts[:split], needs))
-    with _disable_current_modes():  # what is kept for later calls must not be a fake tensor
+
+    def made() -> tuple[str, Any]:
         chosen, prepared, _ = decide(call, batch)
         # An index is a tensor of the graph, so that the relation goes wherever the graph does.
         return chosen, prepared.index if isinstance(prepared, Packed) else prepared
+
+    with _disable_current_modes():  # what is kept for later calls must not be a fake tensor
+        return made_plain(made)
 
 
 def fitting(call: Call) -> PackedRelation:

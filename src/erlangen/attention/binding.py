@@ -28,11 +28,12 @@ def made_plain(make: Callable[[], Any]) -> Any:
     ...     made_plain(lambda: torch.zeros(2)).is_inference()
     False
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():  # false in what the compiler runs itself, for its result
         return make()
     with ExitStack() as apart:
-        apart.enter_context(torch.inference_mode(False))
-        apart.enter_context(torch.no_grad())
+        if not torch.compiler.is_compiling():  # an export would write it down as a step of its program
+            apart.enter_context(torch.inference_mode(False))
+            apart.enter_context(torch.no_grad())
         # Only inside a transform are transforms switched off: a block mask is itself made by vmap. The guard
         # acts from the moment it is made, so it is made last and only where it is entered.
         if torch._C._are_functorch_transforms_active():

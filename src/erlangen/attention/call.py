@@ -17,7 +17,7 @@ from erlangen.attention.kernels.form import number
 from erlangen.attention.prepared import PackedRelation
 from erlangen.attention.shapes import check
 from erlangen.errors import ParameterError
-from erlangen.relations import Batch, Bindable, Full, Neighborhoods
+from erlangen.relations import Batch, Bindable, Full
 
 
 class Needs(NamedTuple):
@@ -123,10 +123,11 @@ def call_of(
         # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep
         # symbols. The size of the batch stays a symbol unless items differ in what they read.
         queries, keys = index(queries), index(keys)
-        if not compiling and torch._C._is_tracing() and data_dependent(reads):
+        if (compiling or torch._C._is_tracing()) and data_dependent(reads):
+            tracer = "torch.export" if compiling else "torch.jit.trace"
             raise ParameterError(
-                f"{relation} depends on the data, and torch.jit.trace would keep what it reads in this call "
-                "for all others; use torch.compile"
+                f"{relation} depends on the data, and {tracer} would keep what it reads in this call for all "
+                "others; use torch.compile, in which the graph breaks at this call"
             )
     if kernel is None:
         scale = 1 / sqrt(max(dim, 1)) if scale is None else number(scale, "attend(scale)")
@@ -150,6 +151,16 @@ def call_of(
     )
 
 
+def run_time_only(relation: Any) -> bool:
+    """Whether what is read is known only when the call runs, while a compiler is tracing it.
+
+    Of a packed relation nothing is asked: the compiler would guard it by identity."""
+    if relation is None or isinstance(relation, PackedRelation):
+        return False
+    reads, _ = support(constant(relation))
+    return not isinstance(reads, PackedRelation) and data_dependent(reads)
+
+
 def items_differ(reads: Any) -> bool:
     """Whether what is read may differ between the items of a batch."""
     if isinstance(reads, Batch | PackedRelation):
@@ -158,9 +169,9 @@ def items_differ(reads: Any) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def data_dependent(relation: Bindable | Neighborhoods) -> bool:
+def data_dependent(relation: Any) -> bool:
     """Whether a relation is bound to the vectors of the call."""
-    return not isinstance(relation, Neighborhoods) and relation.data_dependent
+    return isinstance(relation, Bindable) and relation.data_dependent
 
 
 def _needs(kernel: Kernel, dim: int, weighted: Any, dropout: float) -> Needs:

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from erlangen.relations import Batch, PerHead, Relation, operators  # noqa: F401 (its classes are registered)
+
+uncompiled: Any = torch.compiler.disable
+"""Decorates what is never a part of a graph."""
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -17,10 +17,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
+from erlangen.attention.binding import made_plain
+
 _PLAIN = {Tensor, torch.nn.Parameter}
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
-_transform: Any = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
+_functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+_transform = _functorch.peek_interpreter_stack
 
 _library = torch.library.Library("erlangen", "DEF")
 
@@ -83,6 +86,8 @@ def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
     The operator takes the fields of the inputs, the index, the seed, and the fields of the options. The
     function takes the packed relation where the operator takes the index, and leaves out the dispatcher where
     nobody is watching."""
+    # Where a graph breaks inside a transform, Dynamo would look into what binds a relation, and stumble.
+    kernel = kernel._replace(formula=torch.compiler.disable(kernel.formula))
     arguments = f"{_schema(kernel.inputs)}, Tensor index, Tensor? seed, {_schema(kernel.options)}"
     count = len(kernel.inputs._fields)
     _library.define(f"{name}({arguments}) -> (Tensor, Tensor, Tensor)")
@@ -129,7 +134,7 @@ def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
         if grad is None and grad_lse is None:
             return *(None for _ in inputs), *nothing
         watched = [x for x in (*inputs, grad, grad_lse) if x is not None]
-        if torch.is_grad_enabled() and any(x.requires_grad for x in watched):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in watched) and _readable(relation):
             # A gradient that will be differentiated itself: the kernels have no second pass.
             return *by_formula(inputs, relation, options, seed, grad, grad_lse), *nothing
         if isinstance(relation, Tensor) or not unwatched(*watched):
@@ -138,8 +143,20 @@ def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
             found = run_backward(relation, inputs, options, seed, grad, grad_lse, out, statistics)
         return *(None if x is None else d for x, d in zip(inputs, found, strict=True)), *nothing
 
+    def unpacked(relation):
+        if not isinstance(relation, Tensor):
+            return relation
+        index = _unwrapped(relation)
+        if not _readable(index):
+            raise NotImplementedError(
+                f"this derivative of erlangen::{name} (forward mode, or of a gradient) is taken by a formula "
+                "that reads the relation, and its index has no numbers here: take the derivative outside of "
+                "torch.compile and of vmap over the index"
+            )
+        return made_plain(lambda: kernel.packed(index))
+
     def by_formula(inputs, relation, options, seed, grad, grad_lse):
-        relation = kernel.packed(relation) if isinstance(relation, Tensor) else relation
+        relation = unpacked(relation)
         given = {name: x for name, x in inputs._asdict().items() if x is not None}
 
         def run(*tensors):
@@ -184,6 +201,50 @@ def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
 
     Transformed.setup_context = staticmethod(setup_context)  # pyright: ignore[reportAttributeAccessIssue]
 
+    class Again(torch.autograd.Function):
+        """The gradient, with derivatives of its own: those of the formula."""
+
+        @staticmethod
+        def forward(*flat):  # pyright: ignore[reportIncompatibleMethodOverride]
+            return gradient(*flat)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            tensors = 6 + count  # four of the backward pass, the inputs, the index and the seed
+            ctx.save_for_backward(*inputs[:tensors])
+            ctx.options = inputs[tensors:]
+
+        @staticmethod
+        def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
+            flat = [*ctx.saved_tensors, *ctx.options]
+            # The gradient depends on what comes from above and on the inputs; results follow from these.
+            places = [n for n, x in enumerate(flat) if _real(x) and n in (0, 1, *range(4, 4 + count))]
+
+            def run(*tensors):
+                full = list(flat)
+                for n, x in zip(places, tensors, strict=True):
+                    full[n] = x
+                return gradient_by_formula(*full)
+
+            out, pull, *_ = torch.func.vjp(run, *(flat[n] for n in places))
+            found = pull(tuple(g.to(x.dtype) for g, x in zip(grads, out, strict=True)))
+            by_place = dict(zip(places, found, strict=True))
+            return tuple(by_place.get(n) for n in range(len(flat)))
+
+        @staticmethod
+        def vmap(info, dims, *inputs):  # pyright: ignore[reportIncompatibleMethodOverride]
+            return batched(Again.apply, info.batch_size, dims, inputs, 4)
+
+    def output_by_formula(*flat):
+        inputs, index, seed, options = split(flat)
+        out, lse = kernel.formula(unpacked(index), inputs, options, seed)
+        return out, lse, out.new_zeros(kernel.results(inputs, True)[2].shape, dtype=lse.dtype)
+
+    def gradient_by_formula(grad, grad_lse, out, statistics, *flat):
+        inputs, index, seed, options = split(flat)
+        found = by_formula(inputs, index, options, seed, grad, grad_lse)
+        return tuple(out.new_empty((0,)) if x is None else x for x in found)
+
     def batched(run, size, dims, inputs, leading):
         """One call over a larger batch; item by item where parameters or dropout would mix the items.
 
@@ -226,26 +287,63 @@ def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
                 return Direct.apply(*inputs, relation, seed, *options)[:2]  # pyright: ignore[reportOptionalSubscript]
             return run_forward(relation, inputs, options, seed, with_statistics=False)[:2]
         if not is_compiling() and forward_ad._current_level >= 0:
-            relation = kernel.packed(relation) if isinstance(relation, Tensor) else relation
-            return kernel.formula(relation, inputs, options, seed)
+            return kernel.formula(unpacked(relation), inputs, options, seed)
         if not is_compiling() and _transform() is not None:
             return Transformed.apply(*inputs, relation, seed, *options)[:2]  # pyright: ignore[reportOptionalSubscript]
         return operator(*inputs, _index(relation), seed, *options)[:2]
-
-    def vmapped_backward(info, dims, *inputs):
-        return batched(gradient, info.batch_size, dims, inputs, 4)
-
-    def vmapped(info, dims, *inputs):
-        return batched(operator, info.batch_size, dims, inputs, 0)
 
     _library.impl(name, forward, "CPU")
     _library.impl(f"{name}_backward", backward, "CPU")
     torch.library.register_fake(operator, lambda *flat: kernel.results(split(flat)[0], True), lib=_library)
     torch.library.register_fake(gradient, lambda *flat: kernel.gradients(split(flat[4:])[0]), lib=_library)
-    torch.library.register_autograd(operator, differentiate, setup_context=setup_context, lib=_library)
-    torch.library.register_vmap(operator, vmapped, lib=_library)
-    torch.library.register_vmap(gradient, vmapped_backward, lib=_library)
+    _differentiable(operator, name, Transformed.apply, output_by_formula)
+    _differentiable(gradient, f"{name}_backward", Again.apply, gradient_by_formula)
     return operator, call
+
+
+def _differentiable(operator: Any, name: str, apply: Any, by_formula: Callable[..., Any]) -> None:
+    """Derivatives of an operator, whoever calls it: a program that was exported or traced, compiled code.
+
+    `apply` is that of an `autograd.Function` around it. `torch.library.register_autograd` has no forward mode
+    (tangents would be dropped without a word) and does not take the transforms of `torch.func`."""
+
+    def autograd(keys, *inputs):
+        if forward_ad._current_level >= 0 and any(map(_has_tangent, inputs)):
+            return by_formula(*inputs)
+        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+            return apply(*inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+
+    def transformed(*inputs):
+        return by_formula(*inputs) if forward_ad._current_level >= 0 else apply(*inputs)
+
+    _library.impl(name, autograd, "Autograd", with_keyset=True)
+    _library.impl(name, transformed, "FuncTorchDynamicLayerFrontMode")
+
+
+def _real(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _has_tangent(x: Any) -> bool:
+    return _real(x) and forward_ad.unpack_dual(x).tangent is not None
+
+
+def _unwrapped(index: Tensor) -> Tensor:
+    """The index under the levels of `torch.func.grad` and `jvp`, which are of no concern to integers."""
+    while _functorch.is_gradtrackingtensor(index):
+        index = _functorch.get_unwrapped(index)
+    return index
+
+
+def _readable(relation: Any) -> bool:
+    """Whether the numbers of an index are there: not so while a compiler traces, or where vmap runs over
+    it."""
+    if not isinstance(relation, Tensor):
+        return True
+    relation = _unwrapped(relation)
+    return type(relation) in _PLAIN and not _functorch.is_batchedtensor(relation)
 
 
 def _index(relation: Any) -> Tensor:

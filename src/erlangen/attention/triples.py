@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import triples_native
+from erlangen.attention.binding import made_plain
 from erlangen.attention.cache import cached
 from erlangen.attention.shapes import fold
 from erlangen.attention.triples_native import PackedTriples
@@ -85,7 +86,7 @@ def packed(hyperrelation: HyperRelation, n: int) -> PackedTriples:
 @torch.compiler.assume_constant_result
 def _index_once(hyperrelation: HyperRelation, n: int) -> Tensor:
     with _disable_current_modes():
-        return packed(hyperrelation, n).index
+        return made_plain(lambda: packed(hyperrelation, n).index)
 
 
 def _check(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hyperrelation: Any) -> None:

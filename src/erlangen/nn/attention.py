@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from erlangen.attention import attend
+from erlangen.attention.compiling import uncompiled
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
@@ -148,25 +149,16 @@ class Attention(nn.Module):
         q = self._heads(self.Q(x), self.num_heads)
         k = self._heads(self.K(source), self.num_kv_heads)
         v = self._heads(self.V(source), self.num_kv_heads)
-        if cache is not None:
-            start = cache.position
-            wanted = step(wanted, start, start + x.shape[-2], cache.length)
-            wanted = _without(wanted, key_padding_mask, (*x.shape[:-2], start + x.shape[-2]))
-            k, v = cache.append(k, v)
-            if not need_weights:
-                wanted, k, v = _trim(wanted, k, v)
+        options: dict[str, Any] = {
+            "kernel": self._current_kernel(),
+            "dropout": self.dropout if self.training else 0.0,
+            "backend": self.backend,
+            "return_weights": need_weights,
+        }
+        if cache is None and key_padding_mask is None:
+            out = attend(q, k, v, wanted, **options)
         else:
-            wanted = _without(wanted, key_padding_mask, source.shape[:-1])
-        out = attend(
-            q,
-            k,
-            v,
-            wanted,
-            kernel=self._current_kernel(),
-            dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
-            return_weights=need_weights,
-        )
+            out = _attend_now(q, k, v, wanted, key_padding_mask, cache, options)
         h, weights = out if need_weights else (out, None)
         h = self.O(h.transpose(-3, -2).flatten(-2))
         return (h, weights) if need_weights else h
@@ -193,6 +185,23 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.head_dim)).transpose(-3, -2)
+
+
+@uncompiled
+def _attend_now(
+    q: Tensor, k: Tensor, v: Tensor, wanted: Any, padding: Any, cache: KVCache | None, options: dict[str, Any]
+) -> Any:
+    """Attention over a relation that is known only now: what is read depends on numbers and on the cache."""
+    start = 0 if cache is None else cache.position
+    stop = start + k.shape[-2]
+    if cache is not None:
+        wanted = step(wanted, start, stop, cache.length)
+    wanted = _without(wanted, padding, (*k.shape[:-3], stop))
+    if cache is not None:
+        k, v = cache.append(k, v)
+        if not options["return_weights"]:
+            wanted, k, v = _trim(wanted, k, v)
+    return attend(q, k, v, wanted, **options)
 
 
 def _without(wanted: Any, padding: Any, shape: tuple[int, ...]) -> Any:

@@ -33,7 +33,7 @@ def step(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) ->
     >>> step(x, x, x, Window(lookback=1), None) is None  # four queries
     True
     """
-    read = _read(q, k, v, relation)
+    read = _read(q, k, v, relation, scale)
     if read is None:
         return None
     try:
@@ -44,7 +44,7 @@ def step(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) ->
 
 def one_run(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) -> range | None:
     """The keys that the query of each head reads, where `step` computes the call; else None."""
-    read = _read(q, k, v, relation)
+    read = _read(q, k, v, relation, scale)
     if read is None:
         return None
     try:
@@ -54,11 +54,11 @@ def one_run(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None)
     return read
 
 
-def _read(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> range | None:
+def _read(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: Any) -> range | None:
     # Every line is a part of each step: what fails most often is asked first, the rest by the kernel.
     if not isinstance(q, Tensor) or q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or not q.is_cpu:
         return None
-    if run_forward is None or not isinstance(relation, Relation):
+    if run_forward is None or not isinstance(relation, Relation) or isinstance(scale, Tensor):
         return None
     if not unwatched(q, k, v) or torch.is_autocast_enabled("cpu"):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from erlangen.attention.biases import Bias, places
 from erlangen.attention.call import Call
 from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels import Kernel, SoftmaxDot
+
+in_transform: Any = torch._C._functorch.maybe_current_level  # pyright: ignore[reportAttributeAccessIssue]
+"""The level of `torch.func`, or None: under `vmap` nothing can be asked of numbers."""
 
 
 class Prepared(NamedTuple):
@@ -41,6 +44,8 @@ def attend(
     queries, keys, values = (
         x.to(wide) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1))
     )
+    unread = ~prepared.mask.any(-2).unsqueeze(-1)
+    keys, values = keys.masked_fill(unread, 0.0), values.masked_fill(unread, 0.0)
     added = None if bias is None else bias.matrix(q.shape[2], k.shape[2], prepared.places)
     scores, top = kernel.matrix(queries, keys), None
     if kernel.exponential:
@@ -62,7 +67,16 @@ def attend(
     elif dropout:
         weights = torch.nn.functional.dropout(weights, dropout)
     lse = (lse if top is None else lse + top).squeeze(-1)
-    return (weights @ values).to(q.dtype), lse, weights.to(q.dtype)
+    return _mean(weights, values, prepared.mask).to(q.dtype), lse, weights.to(q.dtype)
+
+
+def _mean(weights: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """weights @ values over the pairs of the mask alone: 0 * NaN is no zero."""
+    odd = ~values.isfinite()
+    if not (torch.compiler.is_compiling() or in_transform() or odd.any()):
+        return weights @ values
+    reads_odd = mask.to(values.dtype) @ odd.to(values.dtype) > 0
+    return torch.where(reads_odd, weights @ values, weights @ values.masked_fill(odd, 0.0))
 
 
 def _highest(scores: Tensor) -> Tensor:

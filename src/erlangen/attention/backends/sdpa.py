@@ -45,9 +45,14 @@ def attend(
     if k.shape[2] == 0:
         return nothing(q, k, v).to(given)
     mask, empty, causal, numbers = prepared
+    read = None if mask is None else mask.any(-2)
     if bias is not None and mask is not None:
         added = bias.matrix(q.shape[2], k.shape[2], numbers).to(q.dtype)
         mask = added.masked_fill(~mask, -torch.inf)
+    if causal and scale <= 0:
+        q, scale = q * scale, 1.0  # PyTorch fills with -inf before it scales
+    if read is not None:
+        k, v = only(read, k, v)
     out = F.scaled_dot_product_attention(
         q,
         k,
@@ -60,6 +65,17 @@ def attend(
     )
     out = out.to(given)
     return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def only(read: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values, zero where nobody reads them: there may be NaN behind padding, and 0 * NaN is no zero.
+
+    `read` is (batch or 1, heads or 1, keys). Where heads that share a key differ, it is read by any of them.
+    """
+    if read.shape[1] > k.shape[1]:
+        read = read.unflatten(1, (k.shape[1], -1)).any(2)
+    unread = ~read.unsqueeze(-1)
+    return k.masked_fill(unread, 0.0), v.masked_fill(unread, 0.0)
 
 
 def nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -207,7 +207,8 @@ class RelationConv(MessagePassing):
         assert features is not None
         if nodes:
             index = index.edge_index if isinstance(index, PreparedEdges) else index
-            kept: Any = remove_self_loops(index, features)
+            # PyG's scatter reads an index of other integers than int64 wrongly in its backward pass.
+            kept: Any = remove_self_loops(index.long(), features)
             filled: Any = add_self_loops(*kept, fill_value=self.fill_value, num_nodes=nodes)
             features = filled[1]
         return features.view(-1, 1) if features.dim() == 1 else features
