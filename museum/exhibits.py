@@ -57,7 +57,7 @@ EXHIBITS: dict[str, Exhibit] = {
         "Doge", "Causal()", "5.9.0", "5.22.2",
         "under sdpa the dynamic mask replaces the causal one, so the future is read",
         f"{REPORTED}/issues/48748",
-        {"num_key_value_heads": 4, "keep_window_size": 64, "attn_implementation": "sdpa"},
+        {"num_key_value_heads": 4, "keep_window_size": 4096, "attn_implementation": "sdpa"},
     ),
     "qwen2-eager-window": Exhibit(
         "Qwen2", "Window(lookback=3)", "4.48.1", "4.49.0",
