@@ -86,7 +86,7 @@ def test_t5(implementation):
             assert call.weights.slopes is None
     encoder = report.calls[0]
     assert encoder.symmetry == f"within S{N}, order 5040"
-    assert encoder.taxonomy == "full"
+    assert encoder.bias == "full"
 
 
 def test_models_without_biases_have_none():

@@ -48,7 +48,7 @@ def test_a_layer_equals_gatconv_forward_and_backward(heads, concat, slope):
 def test_isolated_nodes_read_themselves():
     _, layer = copied(2, True, 0.2)
     x = torch.randn(N, 6, dtype=torch.double)
-    own = layer.lin(x) + layer.taxonomy
+    own = layer.lin(x) + layer.bias
     torch.testing.assert_close(layer(x, edges())[12:], own[12:])
 
 

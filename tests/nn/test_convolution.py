@@ -36,7 +36,7 @@ def gap(conv, x):
     folded = conv.weight.grad.flatten(2).permute(2, 0, 1)
     found = [apart(h, expected), apart(mine.grad, other.grad), apart(layer.weight.grad, folded)]
     if conv.bias is not None:
-        found.append(apart(layer.taxonomy.grad, conv.bias.grad))
+        found.append(apart(layer.bias.grad, conv.bias.grad))
     return max(found)
 
 

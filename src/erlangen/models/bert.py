@@ -210,7 +210,7 @@ class BERT(Saved):
         if head:
             state["head.bias"] = theirs.take("cls.predictions.bias")
             theirs.tied("cls.predictions.decoder.weight", state["tokens.weight"])
-            theirs.tied("cls.predictions.decoder.taxonomy", state["head.bias"])
+            theirs.tied("cls.predictions.decoder.bias", state["head.bias"])
             state |= theirs.linear("head.transform", "cls.predictions.transform.dense")
             state |= theirs.linear("head.norm", "cls.predictions.transform.LayerNorm")
         model = cls(config)
