@@ -87,7 +87,9 @@ def test_a_mask_and_a_relative_bias_in_one_tensor(value, place):
 @pytest.mark.parametrize("place", ["sdpa", "eager"])
 @pytest.mark.parametrize("slope", [0.5, 50.0, 200.0])
 def test_alibi_weighs_however_low_it_gets(slope, place):
-    report = audit(Biased(lambda n: -slope * distances(n), place), vectors(40), er.Full(), flow=False)
+    # Longer inputs would reach -1e4, from where on a bias masks.
+    model = Biased(lambda n: -slope * distances(n), place)
+    report = audit(model, vectors(40), er.Full(), flow=False, variants=False)
     assert report.verdict == "holds"
     assert report.calls[0].agree
 

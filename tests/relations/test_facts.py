@@ -33,7 +33,8 @@ def test_a_relation_without_a_size_of_its_own_fits_any(n, relation):
     if own is None:
         assert all(holds_at(relation, size) or "Padding" in repr(relation) for size in (n, n + 1, n + 5))
     else:
-        assert relation.on(*own).keys == own[1]
+        # With more queries than keys a part may have its sizes, and no composition with it can be bound.
+        assert own[0] > own[1] or relation.on(*own).keys == own[1]
         assert not holds_at(relation, own[1] + 1)
 
 
