@@ -41,6 +41,8 @@ NEEDED = 8
 """A feeding is tried if there is time for so many runs at least."""
 FULL_RUNS = 10
 """So many runs in training at full length are kept time for, where other feedings are short."""
+MAKING = {"special tokens": 8, "second call": 16}
+"""About so many runs it takes to make a feeding, before it is tried, where these are many."""
 LEAST_SHARE = 0.3
 """What is kept for later leaves this part of the time."""
 
@@ -196,6 +198,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     others = [Feeding(one.label, one, reading.of(model, one), thorough=True) for one in given[1:]]
     own, refused = len(others), dict[str, str]()
     for name in chosen:
+        if small is not None and examiner.budget.left <= MAKING.get(name, 0) * small.runner.seconds:
+            refused[name] = OUT_OF_TIME
+            continue
         try:
             if small is None or name == "longer":
                 others += _MAKERS[name](maker)
@@ -213,15 +218,16 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     trials: list[Examination] = []
     for number, other in enumerate(others):
         examiner.tell(f"{other.label}")
-        late = 0.2 if other.label.startswith("longer") else 0.0
+        longer = other.label.startswith("longer")
         brief_one = small is not None and own <= number < shorts
-        each = runner.seconds if small is None else small.runner.seconds if brief_one else runner.seconds
+        each = small.runner.seconds if small is not None and brief_one and not longer else runner.seconds
+        # What needs full length comes last and needs the most; a longer input takes none of it.
+        kept = examiner.runs_beside(result) + FULL_RUNS * brief_one
         # A trial observes the model once and runs it twice before anything is changed.
-        if examiner.budget.left <= max(late * examiner.budget.seconds, NEEDED * each * (small is not None)):
+        least = 0.0 if small is None else NEEDED * each + longer * kept * runner.seconds
+        if examiner.budget.left <= max(0.2 * longer * examiner.budget.seconds, least):
             trials.append(Examination(other.label, skipped=OUT_OF_TIME))
             continue
-        # What needs full length comes last and needs the most.
-        kept = examiner.runs_beside(result) + FULL_RUNS * brief_one
         share = max(LEAST_SHARE, 1 - kept * runner.seconds / examiner.budget.left) / (len(others) - number)
         trial = _examined(examiner, other, share)
         against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
