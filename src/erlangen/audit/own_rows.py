@@ -24,6 +24,8 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     reason: str | None = None
     # Rows that are taken before attention lack nothing: the pooled output beside them shows that it is used.
     exact, text, by_calls = scene.exact and not (scene.early and verdict.role == "own"), "", False
+    if verdict.role == "inner" and scene.label.startswith("autocast"):
+        exact = False  # rows inside are seen in bfloat16 alone, which does not show what is small
     later = joins_later(verdict, content, scene)
     for b, seen in enumerate(flow.relations):
         bound = bounds(verdict, content, scene, b)
