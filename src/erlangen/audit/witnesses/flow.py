@@ -543,7 +543,9 @@ def changes_in(
     while not base:
         casts = not casts
         try:
-            output = runner.changed(content, [], model=model, recast=dtype, within=_in_precision(dtype, casts))
+            output = runner.changed(
+                content, [], model=model, recast=dtype, within=_in_precision(dtype, casts)
+            )
             base = [place.rows(output).clone() for place in found]
         except Exception:
             if casts:
@@ -555,7 +557,9 @@ def changes_in(
         at: int | Sequence[int] = [] if j is None else j
         if items and isinstance(at, int):
             at, item = range(content.length), at
-        output = runner.changed(content, at, item, model=model, recast=dtype, within=_in_precision(dtype, casts))
+        output = runner.changed(
+            content, at, item, model=model, recast=dtype, within=_in_precision(dtype, casts)
+        )
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]
 
     return change
