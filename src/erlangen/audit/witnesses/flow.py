@@ -10,7 +10,8 @@ a few times what such units of all weights and inputs do to the output.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -516,6 +517,17 @@ def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
     return float((doubled[: len(base)].double() - base.double()).abs().nan_to_num().max())
 
 
+@contextmanager
+def _in_precision(dtype: torch.dtype, casts: bool) -> Iterator[None]:
+    """Runs a copy in a precision: autocast leaves double as it is, so it must leave its copy in single, too;
+    rounded to bfloat16 there, small changes would vanish, and with them the measure of rounding."""
+    with AnyPrecision(casts), ExitStack() as stack:
+        if dtype == torch.float32:
+            for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
 def changes_in(
     runner: Runner, content: Content, found: list[Place], dtype: torch.dtype, items: bool = False
 ) -> Callable[..., list[np.ndarray]] | None:
@@ -531,7 +543,9 @@ def changes_in(
     while not base:
         casts = not casts
         try:
-            output = runner.changed(content, [], model=model, recast=dtype, within=AnyPrecision(casts))
+            output = runner.changed(
+                content, [], model=model, recast=dtype, within=_in_precision(dtype, casts)
+            )
             base = [place.rows(output).clone() for place in found]
         except Exception:
             if casts:
@@ -543,7 +557,9 @@ def changes_in(
         at: int | Sequence[int] = [] if j is None else j
         if items and isinstance(at, int):
             at, item = range(content.length), at
-        output = runner.changed(content, at, item, model=model, recast=dtype, within=AnyPrecision(casts))
+        output = runner.changed(
+            content, at, item, model=model, recast=dtype, within=_in_precision(dtype, casts)
+        )
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]
 
     return change
