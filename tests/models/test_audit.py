@@ -73,3 +73,20 @@ def test_vit(relation):
     assert report.verdict == "holds", str(report)
     found = set(kernels(report).values())
     assert [bound.on(10) for bound in found] == [with_class_token(relation, 9).on(10)]
+
+
+def test_a_leak_behind_a_vits_attention_is_found():
+    class Leak(torch.nn.Module):
+        def __init__(self, block):
+            super().__init__()
+            self.block = block
+
+        def forward(self, x, *args, **kwargs):
+            y = self.block(x, *args, **kwargs)
+            return y + 0.3 * y.mean(1, keepdim=True)
+
+    window = er.Window(lookback=1)
+    model = ViT(ViT.Config(6, 2, 1, **{**SMALL, "layers": 1}, classes=3, relation=window))
+    model.blocks[0] = Leak(model.blocks[0])
+    report = er.audit(model, torch.randn(2, 1, 6, 6), {"*attention": with_class_token(window, 9)})
+    assert report.verdict == "violated", str(report)

@@ -40,7 +40,7 @@ from erlangen.audit.stepwise import settle_rounded
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
 from erlangen.audit.witnesses.runs import BATCH_NORM, Budget, Runner, now
-from erlangen.audit.witnesses.trace import feature_sizes
+from erlangen.audit.witnesses.trace import added_tables, feature_sizes
 from erlangen.errors import DataError, ErlangenError
 from erlangen.relations import Neighborhoods
 
@@ -105,7 +105,8 @@ class Examiner:
     @cached_property
     def widths(self) -> frozenset[int]:
         """The sizes of the model's parameters: a tensor with such an axis has it for its features."""
-        return feature_sizes(self.model)
+        tables = frozenset[str]() if self.first is None else added_tables(self.first)
+        return feature_sizes(self.model, tables)
 
     def tell(self, step: str) -> None:
         """Say what is done next and, in a longer audit, how much time is left."""

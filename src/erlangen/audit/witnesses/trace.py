@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.capture.source import source_line
-from erlangen.audit.capture.tape import name_of
+from erlangen.audit.capture.tape import ADDING, name_of
 from erlangen.audit.containers import leaves
 from erlangen.audit.inputs import Content
 from erlangen.audit.witnesses.runs import Runner
@@ -50,12 +50,48 @@ class Event:
     """Whether the tensor is (batch, rows, features), and no axis could be rows by chance."""
 
 
-def feature_sizes(model: nn.Module) -> frozenset[int]:
+def feature_sizes(model: nn.Module, tables: frozenset[str] = frozenset()) -> frozenset[int]:
     """The sizes of a model's parameters, which features may have. A table of positions, (1, positions,
-    features), says nothing about features by its positions."""
-    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-    shapes = [shape[-1:] if len(shape) == 3 and shape[0] == 1 else shape for shape in shapes]
-    return frozenset(size for shape in shapes for size in shape)
+    features) or one of the `tables`, says nothing about features by its positions."""
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
+    kept = [
+        shape[-1:] if name in tables or (len(shape) == 3 and shape[0] == 1) else shape
+        for name, shape in shapes
+    ]
+    return frozenset(size for shape in kept for size in shape)
+
+
+def added_tables(runner: Runner) -> frozenset[str]:
+    """The parameters of (positions, features) that a run adds to rows, and uses for nothing else."""
+    named = runner.model.named_parameters()
+    tables = {id(one): name for name, one in named if one.dim() == 2 and not name.endswith("weight")}
+    if not tables:
+        return frozenset()
+    watch = _Uses(tables)
+    try:
+        runner.on(runner.inputs, watch)
+    except Exception:
+        return frozenset()  # a model that runs only unobserved
+    return frozenset(watch.added - watch.otherwise)
+
+
+class _Uses(TorchFunctionMode):
+    """Remembers which of some parameters are added to rows, and which are used otherwise."""
+
+    def __init__(self, tables: dict[int, str]) -> None:
+        super().__init__()
+        self._tables = tables
+        self.added: set[str] = set()
+        self.otherwise: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        taken = [tensor for _, tensor in leaves((args, kwargs or {}))]
+        for one in taken:
+            if id(one) in self._tables:
+                rows = any(other.dim() > 2 and other.shape[-2:] == one.shape for other in taken)
+                uses = self.added if rows and name_of(func) in ADDING else self.otherwise
+                uses.add(self._tables[id(one)])
+        return func(*args, **(kwargs or {}))
 
 
 class Tracer(TorchFunctionMode):
