@@ -84,8 +84,8 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
 
 def _judge_placed(verdict: FlowVerdict, relation: Any, owners: Sequence[Flow]) -> bool:
     """Positions put where placeholders stand in another input: of the rows' own sequence these positions move
-    nothing. Where not all of them were measured, positions stand where they move a row most, of those that may
-    be placeholders. False where that does not tell the places."""
+    nothing. Where not all of them were measured, positions stand where they move a row most, of those
+    that may be placeholders. False where that does not tell the places."""
     flow = verdict.flow
     rows = flow.relations[0].queries
     own = next(iter(owners), None)
