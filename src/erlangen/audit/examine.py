@@ -290,7 +290,9 @@ class Examiner:
         if role == "mapped" and not labels:
             across = _only_read_across(content, scene.calls)
             role = "foreign" if across or _of_another(flow, content, scene) else role
-        verdict = judge_flow(flow, content, "labels" if labels else role, scene)
+        same = [one for one in result.flows if one.role == "own" and one.flow.output == flow.output]
+        beside = [one.flow for one in same if one.flow.content != flow.content]
+        verdict = judge_flow(flow, content, "labels" if labels else role, scene, beside)
         settle_rounded(verdict, content, scene, inside, runner)
         result.flows.append(verdict)
         if scene.own_padding:

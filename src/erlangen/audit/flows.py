@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from erlangen.audit.bounds import settle, size
@@ -49,8 +51,13 @@ def _diagonal(flow: Flow) -> bool:
     return bool(moved.any()) and float(hits[moved].mean()) > 0.5
 
 
-def judge_flow(flow: Flow, content: Content, role: str, scene: Scene) -> FlowVerdict:
-    """Hold a flow against the product of the calls' relations and against the expectation."""
+def judge_flow(
+    flow: Flow, content: Content, role: str, scene: Scene, beside: Sequence[Flow] = ()
+) -> FlowVerdict:
+    """Hold a flow against the product of the calls' relations and against the expectation.
+
+    `beside` are the flows from other inputs whose positions the rows of this output are.
+    """
     verdict = FlowVerdict(flow, role, scene.label)
     keys = scene.real.get(content.name)
     verdict.real_keys = keys if keys is not None and keys.shape[-1] == content.length else None
@@ -68,7 +75,7 @@ def judge_flow(flow: Flow, content: Content, role: str, scene: Scene) -> FlowVer
         if role in ("own", "inner"):
             judge_own(verdict, content, scene)
         elif role == "mapped":
-            judge_mapped(verdict, content, scene)
+            judge_mapped(verdict, content, scene, beside)
         elif role == "foreign":
             judge_foreign(verdict, content, scene)
         if role in ("own", "inner", "mapped"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from erlangen.errors import ErlangenError
 from erlangen.relations import Full, Neighborhoods
 
 
-def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: Sequence[Flow] = ()) -> None:
     """Rows at another rate than positions: held against the relation of rows, position by the row it falls
     into."""
     flow, relation = verdict.flow, overall(scene.expect)
@@ -43,6 +44,8 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     )
     if rows - n in beside - {0} and offset_of(flow) in beside and not everything(relation):
         _judge_shifted(verdict, relation)
+        return
+    if not everything(relation) and _judge_placed(verdict, relation, owners):
         return
     fixed = flow.output in scene.kept_rows
     if n > rows and (fixed or n - rows > SHIFTED) and at_the_end(flow, fixed) and not everything(relation):
@@ -77,6 +80,39 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _judge_placed(verdict: FlowVerdict, relation: Any, owners: Sequence[Flow]) -> bool:
+    """Positions put where placeholders stand in another input: of the rows' own sequence these positions move
+    nothing. Where not all of them were measured, positions stand where they move a row most, of those
+    that may be placeholders. False where that does not tell the places."""
+    flow = verdict.flow
+    rows = flow.relations[0].queries
+    own = next(iter(owners), None)
+    if own is None or not flow.complete or len(own.relations) != len(flow.relations):
+        return False
+    pairs = []
+    for b, (mine, other) in enumerate(zip(flow.relations, own.relations, strict=True)):
+        put = np.flatnonzero(mine.dense().any(axis=0))
+        places = np.flatnonzero(~np.asarray(other.dense().any(axis=0)))
+        if not own.complete and flow.sizes is not None and len(put):
+            most = np.nan_to_num(flow.sizes[b], posinf=1e300)[:, put].argmax(axis=0)
+            places = most if bool((np.diff(most) > 0).all()) and set(most) <= set(places) else places
+        if not len(put) or len(put) != len(places):
+            return False
+        pairs.append((put, places))
+    for b, (seen, (put, places)) in enumerate(zip(flow.relations, pairs, strict=True)):
+        bound = _allowed(verdict, relation, b, rows)
+        if bound is None:
+            return True
+        over = np.zeros((rows, seen.keys), bool)
+        over[:, put] = seen.dense()[:, put] & ~bound[1][:, places]
+        if over.any():
+            finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
+            verdict.broken("extra edges", finding)
+            return True
+    verdict.held(f"extra edges, {flow.relations[0].keys} positions among {rows} rows")
+    return True
 
 
 def _sums(lengths: list[int]) -> set[int]:
