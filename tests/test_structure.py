@@ -27,7 +27,7 @@ def test_importing_erlangen_imports_neither_torch_nor_matplotlib():
         assert heavy not in loaded
 
 
-@pytest.mark.parametrize("package", ["relations", "symmetry", "taxonomy", "paper"])
+@pytest.mark.parametrize("package", ["relations", "symmetry", "taxonomy"])
 def test_torch_free_packages(package):
     assert "torch" not in fresh(f"import erlangen.{package}, sys; print(*sys.modules)").split()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import erlangen.attention
 import erlangen.nn.convolution
 import erlangen.nn.paper
 import erlangen.paper.theorems.convolution as items
@@ -48,7 +47,7 @@ def filled(q, k, v, relation=None, **options):
 def test_a_broken_attention_in_the_convolution_layer(monkeypatch, broken, names):
     monkeypatch.setattr(erlangen.nn.convolution, "attend", broken)
     # A shift by one place around is no symmetry of a wrong layer either: `MOVES` needs the other layers too.
-    monkeypatch.setattr(erlangen.attention, "attend", broken)
+    monkeypatch.setattr(items, "attend", broken)
     assert fails(names) == names
 
 

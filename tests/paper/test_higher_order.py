@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-import erlangen.attention
 import erlangen.nn.triple_attention
 import erlangen.paper.theorems.higher_order as items
-from erlangen.attention import attend_triples
+from erlangen.attention import attend, attend_triples
 from erlangen.paper.theorems import run
 from erlangen.relations import Full, Geometry, Lines, ProjectivePlane, Triangles, Triples
 from erlangen.symmetry import symmetry
@@ -64,11 +63,11 @@ def test_attention_that_adds_its_logits_fails_the_trap(monkeypatch):
         products = (powers / total[i])[:, None] * v1[0, 0, j] * v2[0, 0, last]
         return torch.zeros(bound.n, v1.shape[-1], dtype=q.dtype).index_add(0, i, products)[None, None]
 
-    monkeypatch.setattr(erlangen.attention, "attend_triples", added)
+    monkeypatch.setattr(items, "attend_triples", added)
     assert fails("additive logits on pairs") == ["additive logits on pairs"]
 
 
 def test_attention_with_another_scale_is_no_longer_the_factor(monkeypatch):
-    real = erlangen.attention.attend
-    monkeypatch.setattr(erlangen.attention, "attend", lambda *a, scale, **o: real(*a, scale=scale / 2, **o))
+    real = attend
+    monkeypatch.setattr(items, "attend", lambda *a, scale, **o: real(*a, scale=scale / 2, **o))
     assert fails("additive logits on pairs") == ["additive logits on pairs"]

@@ -11,9 +11,9 @@ import erlangen as er
 import erlangen.models.bahdanau
 import erlangen.models.s4
 import erlangen.paper.figures
+import erlangen.paper.theorems.models as items
 import erlangen.show.figures
 from erlangen.models import BERT, GPT, ViT
-from erlangen.paper.table2 import architectures
 from erlangen.paper.table2.architectures import DECODER, TABLE2, VOCABULARY, N, unlimiformer
 from erlangen.paper.table2.measured import Implementation
 from erlangen.paper.table2.rows import Rows
@@ -186,7 +186,7 @@ def test_a_bahdanau_that_reads_one_state_is_refused(monkeypatch, own):
 
 
 def test_figure_5_shows_two_keys(monkeypatch, own):
-    monkeypatch.setattr(architectures, "unlimiformer", lambda k: unlimiformer(3))
+    monkeypatch.setattr(items, "unlimiformer", lambda k: unlimiformer(3))
     assert refused(own) == {"Figure 5"}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import nn
+
+from erlangen.audit.targets import transformers_model
+from erlangen.models import BERT, GAT, GPT, T5, Unlimiformer, ViT
 from erlangen.paper.table2.measured import Architecture, Implementation
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 N = 12
 """Length of the sequences; longer than any window that the small models could have."""
@@ -17,7 +18,7 @@ DECODER = 9
 """Length of what decoders read, another one, so that the two sequences cannot be mistaken."""
 VOCABULARY = 50
 
-Built = tuple["nn.Module", Any]
+Built = tuple[nn.Module, Any]
 
 RING = [(i, (i + 1) % N) for i in range(N)]
 BLOCKS = [(j, i) for i in range(N) for j in range(N) if i // 4 == j // 4 and i != j]
@@ -26,8 +27,6 @@ BLOCKS = [(j, i) for i in range(N) for j in range(N) if i // 4 == j // 4 and i !
 
 def _transformers(name: str, model_type: str) -> Implementation:
     def build() -> Built:
-        from erlangen.audit.targets import transformers_model
-
         return transformers_model(model_type, N)
 
     return Implementation(f"transformers {name}", "transformers", build)
@@ -38,21 +37,15 @@ def _own(name: str, build: Callable[[], Built]) -> Implementation:
 
 
 def _seeded() -> torch.Generator:
-    import torch
-
     torch.manual_seed(0)
     return torch.Generator().manual_seed(0)
 
 
 def _tokens(length: int = N, seed: int = 0) -> torch.Tensor:
-    import torch
-
     return torch.randint(5, VOCABULARY, (2, length), generator=torch.Generator().manual_seed(seed))
 
 
 def _graphs() -> list[dict[str, Any]]:
-    import torch
-
     x = torch.randn(N, 8, generator=_seeded())
     return [{"x": x, "edge_index": torch.tensor(edges).T} for edges in (RING, BLOCKS)]
 
@@ -70,38 +63,29 @@ def _pyg_gat() -> Built:
 
 
 def _gat() -> Built:
-    from erlangen.models import GAT
-
     graphs = [{"x": one["x"], "graph": one["edge_index"]} for one in _graphs()]
     return GAT(GAT.Config(features=8, classes=3, hidden=4, heads=2)).eval(), graphs
 
 
 def _bert() -> Built:
-    from erlangen.models import BERT
 
     _seeded()
     return BERT(BERT.Config(VOCABULARY, context=N, layers=2, heads=4, width=32)).eval(), (_tokens(),)
 
 
 def _gpt() -> Built:
-    from erlangen.models import GPT
 
     _seeded()
     return GPT(GPT.Config(VOCABULARY, context=N, layers=2, heads=4, width=32)).eval(), (_tokens(),)
 
 
 def _vit() -> Built:
-    import torch
-
-    from erlangen.models import ViT
-
     generator = _seeded()
     config = ViT.Config(image_size=32, patch_size=8, channels=3, layers=2, heads=4, width=32, classes=10)
     return ViT(config).eval(), (torch.randn(2, 3, 32, 32, generator=generator),)
 
 
 def _t5() -> Built:
-    from erlangen.models import T5
 
     _seeded()
     return T5(T5.Config(VOCABULARY, layers=2, heads=4, width=32)).eval(), (_tokens(), _tokens(DECODER))
@@ -109,7 +93,6 @@ def _t5() -> Built:
 
 def unlimiformer(k: int = 3) -> Built:
     """An Unlimiformer whose decoder reads the k nearest states, and two texts for it."""
-    from erlangen.models import Unlimiformer
 
     _seeded()
     config = Unlimiformer.Config(VOCABULARY, chunk=N, context=DECODER, layers=2, heads=4, width=32, k=k)

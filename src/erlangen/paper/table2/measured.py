@@ -6,20 +6,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import nn
 
+from erlangen.audit.api import audit
+from erlangen.audit.report import Report
+from erlangen.audit.verdict import CallVerdict
 from erlangen.errors import DataError, ParameterError
 from erlangen.relations import FromMask, Neighborhoods, Relation
 from erlangen.taxonomy import classify
 from erlangen.taxonomy.table1 import TABLE1
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from erlangen.audit.report import Report
-    from erlangen.audit.verdict import CallVerdict
 
 CLAIMS = {
     "graph-based": "graph",
@@ -230,7 +228,6 @@ def examine(implementation: Implementation, *, flow: bool = True) -> tuple[Measu
     """
     if find_spec(implementation.library) is None:
         return Measurement(implementation.name, missing=f"{implementation.library} is not installed"), None
-    from erlangen.audit.api import audit
 
     try:
         model, inputs = implementation.build()

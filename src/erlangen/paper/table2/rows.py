@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from erlangen.paper.table2.measured import Architecture, Outcome
+from erlangen.paper.table2 import architectures
+from erlangen.paper.table2.measured import Architecture, Outcome, measure
 
 
 class Rows:
@@ -30,8 +29,6 @@ class Rows:
         """The table that is measured."""
         if self._architectures is not None:
             return self._architectures
-        from erlangen.paper.table2 import architectures
-
         return architectures.TABLE2
 
     def named(self, model: str) -> Architecture:
@@ -41,8 +38,6 @@ class Rows:
     def outcome(self, model: str) -> Outcome:
         """What every implementation of a model was measured to read, and whether it is what was claimed."""
         if model not in self._outcomes:
-            from erlangen.paper.table2.measured import Outcome, measure
-
             row, measured = self.named(model), []
             for one in row.implementations:
                 self._told(one.name)

@@ -2,8 +2,7 @@
 
 `run()` gives a list of findings: what the paper says; whether that holds as printed, as meant, and by its
 proof, each with the counterexample or the slip; what holds instead, and how that is known. Nothing is
-recorded: a finding is verified when its check passes now. Torch is imported by the checks when they run, not
-by this package.
+recorded: a finding is verified when its check passes now.
 """
 
 from __future__ import annotations

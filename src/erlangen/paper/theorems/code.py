@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 from erlangen.relations import Bipartite, Window
 
 N = 6
@@ -42,10 +44,6 @@ def code_2(trial: Trial) -> None:
     meant="holds",
 )
 def code_3(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
-
     made = layer("EncoderDecoderAttention")
     decoders, encoders = (torch.stack([rows(size, seed=s) for s in (4, 5)]) for size in (3, 5))
     h = output(made, decoders, encoders)
@@ -93,10 +91,6 @@ def code_4(trial: Trial) -> None:
     meant="with correction",
 )
 def code_5(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
-
     made, x = layer("GraphAttention"), rows(N)
     mask = np.random.default_rng(3).random((N, N)) < 0.4
     mask[2] = False
@@ -125,10 +119,6 @@ def code_5(trial: Trial) -> None:
 
 
 def _same_as_code(trial: Trial, kind: str, arguments: tuple[int, ...], kept: np.ndarray) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
-
     made = layer(kind, *arguments)
     batch = torch.stack([rows(N, seed=s) for s in (4, 5)])
     h = output(made, batch)

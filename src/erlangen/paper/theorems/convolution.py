@@ -7,9 +7,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 
+from erlangen.attention import attend
+from erlangen.attention.binding import clear_cache
+from erlangen.nn import ConvolutionAttention
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.relations import FromMask, Full, Offset, PerHead, Relation, Ring, Window
+from erlangen.paper.theorems.layers import WIDTH, act, layer, output, probe, rows
+from erlangen.relations import FromMask, Full, Offset, PerHead, Relation, Ring, Weighted, Window
 from erlangen.symmetry import symmetry, translations
 
 N = 6
@@ -45,11 +50,6 @@ def _convolution(x: np.ndarray, kernel: np.ndarray, *, dilation: int, zeros: int
     meant="holds",
 )
 def convolution_is_attention(trial: Trial) -> None:
-    import torch
-
-    from erlangen.attention.binding import clear_cache
-    from erlangen.nn import ConvolutionAttention
-
     clear_cache()
     kinds = {1: torch.nn.Conv1d, 2: torch.nn.Conv2d}
     cases = [
@@ -109,10 +109,6 @@ def _offset_sets(n: int) -> list[Relation]:
     beyond=True,
 )
 def attention_that_is_convolution(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import layer, output, rows
-
     for n in (2, 3, 4):
         masks = _every_mask(n)
         found = masks[_toeplitz(masks) & (masks.sum(axis=2) <= 1).all(axis=1)]
@@ -186,14 +182,6 @@ def _one_head(kernel: list[list[int]]) -> tuple[list[Fraction], list[Fraction]] 
     beyond=True,
 )
 def one_head_is_no_convolution(trial: Trial) -> None:
-    import torch
-
-    from erlangen.attention import attend
-    from erlangen.attention.binding import clear_cache
-    from erlangen.nn import ConvolutionAttention
-    from erlangen.paper.theorems.layers import layer, output, probe, rows
-    from erlangen.relations import Weighted
-
     clear_cache()
     difference, smooth, mixed = [[1], [-1]], [[2], [4], [2]], [[1, 0], [0, 1]]
     trial.exact("a difference is none", _one_head(difference) is None)
@@ -247,7 +235,6 @@ def one_head_is_no_convolution(trial: Trial) -> None:
 
 def _jacobian(made: Any) -> Any:
     """d h_i / d x_j at X = 0, of shape (n, d, n, d)."""
-    import torch
 
     zero = torch.zeros(N, made.d_model, dtype=torch.float64)
     return torch.autograd.functional.jacobian(lambda x: made(x)[0], zero)
@@ -272,13 +259,7 @@ def _ring_offset(d: int, n: int) -> Relation:
     meant="with correction",
 )
 def convolution_and_translations(trial: Trial) -> None:
-    import torch
-
     from erlangen import equivariance
-    from erlangen.attention import attend
-    from erlangen.attention.binding import clear_cache
-    from erlangen.nn import ConvolutionAttention
-    from erlangen.paper.theorems.layers import WIDTH, act, rows
 
     clear_cache()
     for n in range(4, 9):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from erlangen.nn import GraphLayer
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.theorems.layers import act, equation, layer, output, probe, rows, weights
 from erlangen.relations import Bipartite, Causal, Documents, FromMask, Full, Graph, Window
 
 N = 6
@@ -25,8 +28,6 @@ N = 6
 )
 def definition_1(trial: Trial) -> None:
     from itertools import product
-
-    from erlangen.paper.theorems.layers import layer, output, rows
 
     relation = Window(lookback=2) | Graph([(0, 3)])
     bound = relation.on(N)
@@ -63,8 +64,6 @@ def definition_1(trial: Trial) -> None:
     meant="holds",
 )
 def definition_2(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, output, probe, rows
-
     a, b = rows(2)
     x = rows(3)
     x[0], x[1], x[2] = a, b, a
@@ -91,10 +90,6 @@ def definition_2(trial: Trial) -> None:
     meant="with correction",
 )
 def definition_3(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import act, layer, output, rows
-
     made, encoder, decoder = layer("EncoderDecoderAttention"), rows(4, seed=2), rows(4, seed=3)
     sigma, tau = [2, 0, 1, 3], [1, 3, 0, 2]
     both, joint = [*sigma, *(4 + place for place in tau)], layer("SparseAttention", Bipartite(4, 4))
@@ -133,11 +128,6 @@ def definition_3(trial: Trial) -> None:
     meant="with correction",
 )
 def definition_4(trial: Trial) -> None:
-    import torch
-
-    from erlangen.nn import GraphLayer
-    from erlangen.paper.theorems.layers import rows
-
     x, relation = rows(N), Graph([(0, 1), (0, 4), (0, 2), (3, 0), (3, 3)])
     order = torch.tensor([5, 3, 0, 4, 1, 2])
     for aggregate, unit, combine in (
@@ -188,8 +178,6 @@ def definition_5(trial: Trial) -> None:
     meant="holds",
 )
 def definition_6(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
-
     made, encoder, decoder = layer("EncoderDecoderAttention"), rows(5, seed=2), rows(3, seed=3)
     h, alpha = equation(made, decoder, np.ones((3, 5), bool), encoder)
     trial.close("h", output(made, decoder, encoder), h)
@@ -249,10 +237,6 @@ def definition_8(trial: Trial) -> None:
     meant="holds",
 )
 def definition_9(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import equation, layer, output, probe, rows, weights
-
     made, x = layer("GraphAttention"), rows(N)
     for seed in range(4):
         mask = np.random.default_rng(seed).random((N, N)) < 0.4
@@ -279,8 +263,6 @@ def definition_9(trial: Trial) -> None:
     meant="with correction",
 )
 def definition_10(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, output, rows, weights
-
     relation = Graph([(0, 1), (0, 2), (1, 1), (3, 0), (3, 4), (3, 5), (4, 2)])
     made, x = layer("SparseAttention", relation), rows(N)
     h, alpha = output(made, x), weights(made, x)
@@ -294,7 +276,6 @@ def definition_10(trial: Trial) -> None:
 
 def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.ndarray) -> None:
     """The layer reads exactly the expected pairs, and its values are those of the defining sums."""
-    from erlangen.paper.theorems.layers import equation, layer, output, probe, rows, weights
 
     made, x = layer(kind, *arguments), rows(N)
     h, alpha = equation(made, x, expected)
@@ -305,7 +286,6 @@ def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.
 
 def _two_softmaxes(trial: Trial, kind: str, arguments: tuple[Any, ...], allowed: np.ndarray) -> None:
     """Equation 4 does not say over which keys its softmax is. Only one of the two readings is the layer."""
-    from erlangen.paper.theorems.layers import equation, layer, output, rows
 
     made, x = layer(kind, *arguments), rows(N)
     _, over_all = equation(made, x, np.ones((N, N), bool))

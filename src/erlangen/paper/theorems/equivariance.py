@@ -6,8 +6,10 @@ from itertools import permutations
 from math import factorial
 
 import numpy as np
+import torch
 
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.theorems.layers import act, layer, output, rows
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
 from erlangen.symmetry.translations import translations
@@ -29,7 +31,6 @@ SHIFT = 2
 )
 def theorem_5(trial: Trial) -> None:
     from erlangen import equivariance
-    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     made, x = layer("SelfAttention"), rows(N)
     group = symmetry(Full(), N)
@@ -105,10 +106,7 @@ def _fully_symmetric(n: int) -> int:
     proof="fails",
 )
 def theorem_6(trial: Trial) -> None:
-    import torch
-
     from erlangen import equivariance
-    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     made, x = layer("MaskedAttention"), rows(N)
     h = output(made, x)
@@ -181,10 +179,7 @@ def theorem_6(trial: Trial) -> None:
     proof="fails",
 )
 def theorem_7(trial: Trial) -> None:
-    import torch
-
     from erlangen import equivariance
-    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     n, p = 9, 2
     made, x = layer("StridedAttention", p + 1), rows(n)
@@ -275,8 +270,6 @@ def _core(mask: np.ndarray, m: int) -> list[int]:
     proof="with correction",
 )
 def corollary_1(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, output, rows
-
     trial.by_theorem(
         "equal iff p >= n - 1",
         "i - j <= p for all j <= i < n iff n - 1 <= p",
@@ -312,7 +305,6 @@ def corollary_1(trial: Trial) -> None:
 )
 def theorem_8(trial: Trial) -> None:
     from erlangen import equivariance
-    from erlangen.paper.theorems.layers import act, layer, output, rows
 
     for m, n in ((1, 2), (3, 4), (3, 3)):
         group = symmetry(Bipartite(encoder=m, decoder=n))

@@ -11,15 +11,14 @@ import numpy as np
 
 from erlangen.paper import figures
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.theorems.layers import layer, output, rows, weights
+from erlangen.show.figures import figure
+from erlangen.show.style import UNREAD
 
 
 def _check(trial: Trial, number: int, region: np.ndarray, made: Any, *inputs: Any) -> None:
     """The layer weighs exactly the region the text names, and the picture shows exactly those cells."""
     from matplotlib.colors import to_rgb
-
-    from erlangen.paper.theorems.layers import weights
-    from erlangen.show.figures import figure
-    from erlangen.show.style import UNREAD
 
     drawn = figures.FIGURES[number - 1]
     bound = drawn.relation.on(drawn.n)
@@ -42,8 +41,6 @@ def _check(trial: Trial, number: int, region: np.ndarray, made: Any, *inputs: An
     meant="holds",
 )
 def figure_1(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, rows
-
     n = figures.FIGURES[0].n
     _check(trial, 1, np.ones((n, n), bool), layer("SelfAttention"), rows(n))
 
@@ -57,8 +54,6 @@ def figure_1(trial: Trial) -> None:
     meant="holds",
 )
 def figure_2(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, output, rows, weights
-
     drawn = figures.FIGURES[1]
     n, m = drawn.n, 3
     region = np.zeros((n, n), bool)
@@ -79,8 +74,6 @@ def figure_2(trial: Trial) -> None:
     meant="holds",
 )
 def figure_3(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, rows
-
     n = figures.FIGURES[2].n
     _check(trial, 3, np.tri(n, dtype=bool), layer("MaskedAttention"), rows(n))
 
@@ -94,8 +87,6 @@ def figure_3(trial: Trial) -> None:
     meant="holds",
 )
 def figure_4(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, rows
-
     n = figures.FIGURES[3].n
     region = np.tri(n, dtype=bool) & ~np.tri(n, k=-3, dtype=bool)
     _check(trial, 4, region, layer("StridedAttention", 3), rows(n))

@@ -6,8 +6,11 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import torch
 
+from erlangen.attention import attend, attend_triples
 from erlangen.paper.theorems.item import APART, Trial, statement
+from erlangen.paper.theorems.layers import WIDTH, layer, rows
 from erlangen.relations import Fano, Full, Identity, Triples, Window, WindowSquared
 from erlangen.symmetry import symmetry
 
@@ -23,8 +26,6 @@ from erlangen.symmetry import symmetry
     beyond=True,
 )
 def fano_plane(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer
-
     plane, n = Fano(), 7
     every = np.array(list(permutations(range(n))))
     lines = {frozenset(line) for line in plane.geometry.lines()}
@@ -54,8 +55,6 @@ def fano_plane(trial: Trial) -> None:
     beyond=True,
 )
 def alternating_group(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer
-
     n = 4
     every = np.array(list(permutations(range(n))))
     even = np.array([_sign(pi) == 1 for pi in every])
@@ -91,11 +90,6 @@ def alternating_group(trial: Trial) -> None:
     beyond=True,
 )
 def additive_logits(trial: Trial) -> None:
-    import torch
-
-    from erlangen.attention import attend, attend_triples
-    from erlangen.paper.theorems.layers import WIDTH
-
     n, window = 6, Window(lookback=2)
     generator = torch.Generator().manual_seed(3)
     shape = (1, 1, n, WIDTH)
@@ -129,7 +123,6 @@ def additive_logits(trial: Trial) -> None:
 
 def _one_hot(n: int) -> tuple[Any, Any]:
     """Values that read the weights off: v1_j * v2_l is 1 at the place (j, l) alone."""
-    import torch
 
     place = torch.eye(n, dtype=torch.float64)
     return place.repeat_interleave(n, 1)[None, None], place.repeat(1, n)[None, None]
@@ -159,9 +152,6 @@ def _sign(permutation: np.ndarray) -> int:
 
 def _both_ways(made: Any, every: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """f(pi X) and pi f(X) for every permutation, as arrays (permutations, n, d)."""
-    import torch
-
-    from erlangen.paper.theorems.layers import rows
 
     x = rows(every.shape[1])
     inverse = torch.from_numpy(np.argsort(every, axis=1))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import torch
 
+from erlangen.attention import attend, kernels
+from erlangen.attention.binding import clear_cache
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Causal, Full, Graph, Relation
 
@@ -24,11 +27,6 @@ N = 6
     beyond=True,
 )
 def kernels_and_proposition_1(trial: Trial) -> None:
-    import torch
-
-    from erlangen.attention import attend, kernels
-    from erlangen.attention.binding import clear_cache
-
     clear_cache()
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, N, 3, generator=generator, dtype=torch.float64)

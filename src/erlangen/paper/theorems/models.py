@@ -7,15 +7,19 @@ erlangen's own), or takes what the rows of Table 2 were measured to read.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
+from erlangen.audit.api import audit
+from erlangen.models import S4, Bahdanau
+from erlangen.paper.table2.architectures import unlimiformer
+from erlangen.paper.table2.measured import CLAIMS, Call, Implementation, Measurement, measure
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.relations import Bipartite, Full
-
-if TYPE_CHECKING:
-    from erlangen.paper.table2.measured import Call, Measurement
+from erlangen.paper.theorems.layers import layer, output, rows
+from erlangen.relations import Bipartite, Causal, Full
+from erlangen.show.architecture import Layer, figure
 
 N = 6
 LABEL = 4
@@ -62,8 +66,6 @@ def _reads(call: Call, keys: int) -> bool:
     meant="with correction",
 )
 def table_2(trial: Trial) -> None:
-    from erlangen.paper.table2.measured import CLAIMS
-
     refused, unused = [], []
     claims = {row.model: row.claimed for row in trial.rows.architectures}
     trial.exact(
@@ -104,13 +106,6 @@ def table_2(trial: Trial) -> None:
     meant="fails",
 )
 def state_space(trial: Trial) -> None:
-    import torch
-
-    from erlangen.audit.api import audit
-    from erlangen.models import S4
-    from erlangen.paper.theorems.layers import layer, output, rows
-    from erlangen.relations import Causal
-
     torch.manual_seed(0)
     model = S4(S4.Config(features=1, outputs=1, layers=2, width=8)).eval()
     x = torch.randn(1, 12, 1, generator=torch.Generator().manual_seed(0))
@@ -189,11 +184,6 @@ def appendix_gpt(trial: Trial) -> None:
     meant="holds",
 )
 def appendix_t5(trial: Trial) -> None:
-    import torch
-
-    from erlangen.audit.api import audit
-    from erlangen.models import Bahdanau
-
     for one in _measured(trial, "T5"):
         found = {(call.between, call.kind) for call in one.calls}
         expected = {("self", "full"), ("self", "total-order"), ("cross", "bipartite")}
@@ -284,8 +274,6 @@ def appendix_vit(trial: Trial) -> None:
     meant="holds",
 )
 def footnote_4(trial: Trial) -> None:
-    from erlangen.audit.api import audit
-
     for one in trial.rows.named("BERT").implementations:
         if find_spec(one.library) is None:
             continue
@@ -338,10 +326,6 @@ def _masked_inputs(inputs: Any) -> tuple[Any, Any, Any]:
 )
 def figure_5(trial: Trial) -> None:
     from matplotlib.collections import LineCollection
-
-    from erlangen.paper.table2.architectures import unlimiformer
-    from erlangen.paper.table2.measured import Implementation, measure
-    from erlangen.show.architecture import Layer, figure
 
     panels = {"A": "BERT", "B": "GPT", "C": "T5", "E": "ViT"}
     first = {panel: _measured(trial, model)[0] for panel, model in panels.items()}

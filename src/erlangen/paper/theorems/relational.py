@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from erlangen.nn import GraphLayer
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.theorems.layers import WIDTH, layer, output, probe, rows, weights
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
 from erlangen.taxonomy.classify import classify
 from erlangen.taxonomy.properties import PROPERTIES
@@ -32,8 +35,6 @@ def _all_masks(n: int) -> np.ndarray:
     meant="with correction",
 )
 def proposition_1(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, rows, weights
-
     relations: list[Relation] = [
         Full(), Causal(), Window(lookback=2), Graph([(0, 1), (3, 2), (3, 5)]), Bipartite(2, 4),
     ]  # fmt: skip
@@ -63,11 +64,6 @@ def proposition_1(trial: Trial) -> None:
     proof="with correction",
 )
 def graph_layer(trial: Trial) -> None:
-    import torch
-
-    from erlangen.nn import GraphLayer
-    from erlangen.paper.theorems.layers import WIDTH, layer, output, rows, weights
-
     for relation in (Full(), Causal(), Window(lookback=2), Graph([(0, 1), (3, 2), (3, 5)])):
         made, x = layer("SparseAttention", relation), rows(N)
 
@@ -111,10 +107,6 @@ def graph_layer(trial: Trial) -> None:
     proof="with correction",
 )
 def lemma_1(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import WIDTH, layer, output, rows, weights
-
     n = 3
     masks = _all_masks(n)
     bound = [FromMask(mask).on(n) for mask in masks]
@@ -158,8 +150,6 @@ def lemma_1(trial: Trial) -> None:
     proof="holds",
 )
 def theorem_1(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, probe, rows, weights
-
     for n in SIZES:
         bias = classify(Full(), n)
         trial.exact("kind full", bias.kind == "full" and verify(bias.certificates["full"], Full().on(n)), n=n)
@@ -183,10 +173,6 @@ def theorem_1(trial: Trial) -> None:
     proof="with correction",
 )
 def theorem_2(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import layer, output, probe, rows
-
     for m, n in ((1, 1), (3, 4), (4, 2), (3, 3)):
         relation = Bipartite(encoder=m, decoder=n)
         block = np.zeros((m + n, m + n), bool)
@@ -245,8 +231,6 @@ def _lawful(mask: np.ndarray) -> dict[str, bool]:
     proof="with correction",
 )
 def theorem_3(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, probe
-
     everywhere = classify(Causal())
     trial.exact("kind", everywhere.kind == "total-order" and everywhere.from_n == 2, n=2)
     trial.by_theorem(
@@ -312,8 +296,6 @@ def theorem_3(trial: Trial) -> None:
     proof="with correction",
 )
 def theorem_4(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import layer, probe
-
     i, j = np.indices((N, N))
     for p in range(1, N):
         t = np.maximum(0, i - p)

@@ -6,8 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import torch
 
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.theorems.layers import layer, rows
 from erlangen.relations import (
     ALiBi,
     Causal,
@@ -28,9 +30,6 @@ _OPEN = "left open (section 4): relations that are not binary"
 
 def _outputs(relation: Relation | WeightedRelation, x: Any) -> Any:
     """What one layer with two heads gives, over this relation; its parameters are always the same."""
-    import torch
-
-    from erlangen.paper.theorems.layers import layer
 
     made = layer("Attention", 2, relation)
     with torch.no_grad():
@@ -59,7 +58,6 @@ def row_scaling(trial: Trial) -> None:
     from itertools import permutations
 
     from erlangen import equivariance
-    from erlangen.paper.theorems.layers import layer, rows
 
     random = np.random.default_rng(0)
     for n in (3, 4, 5):
@@ -167,8 +165,6 @@ def _row_plus_key(log_weights: list[list[Fraction | None]]) -> bool:
     beyond=True,
 )
 def causal_alibi(trial: Trial) -> None:
-    from erlangen.paper.theorems.layers import rows
-
     causal, both_ways = ALiBi(SLOPES), ALiBi(SLOPES, relation=Full())
     past, future = _symbolic(causal, past=True), _symbolic(both_ways, past=False)
     trial.symbolic("where j <= i, b = m (j - i)", all((form.i, form.j) == (-1, 1) for form in past))
@@ -212,10 +208,6 @@ def causal_alibi(trial: Trial) -> None:
     beyond=True,
 )
 def t5_buckets(trial: Trial) -> None:
-    import torch
-
-    from erlangen.paper.theorems.layers import rows
-
     random = np.random.default_rng(0)
     for buckets, bidirectional, support in ((8, True, Full()), (32, True, Full()), (8, False, Causal())):
         table = random.permutation(2 * buckets).reshape(2, buckets)
