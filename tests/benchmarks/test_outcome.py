@@ -20,6 +20,12 @@ from benchmarks import slope as slopes
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture
+def no_collection(monkeypatch):
+    """Between turns garbage is collected, which takes a second in a process that has run other tests."""
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)
+
+
 @pytest.fixture(scope="module")
 def outcome():
     """A case and a family, run in processes of their own as `python -m benchmarks` runs them."""
@@ -125,7 +131,7 @@ def test_a_quick_contender_is_called_in_a_loop(monkeypatch):
     assert now[0] == pytest.approx(11 * measure.TURN / 9.5)  # one call to warm up and ten that fill the turn
 
 
-def test_turns_are_interleaved_and_their_order_changes(monkeypatch):
+def test_turns_are_interleaved_and_their_order_changes(monkeypatch, no_collection):
     monkeypatch.setattr(measure, "TURN", 0.0)
     order = []
     contenders = {name: (lambda name=name: order.append(name)) for name in "ab"}
@@ -144,7 +150,7 @@ def test_turns_are_interleaved_and_their_order_changes(monkeypatch):
     assert sorted(order) == ["a", "b"]
 
 
-def test_slow_contenders_leave_turns_out_evenly(monkeypatch):
+def test_slow_contenders_leave_turns_out_evenly(monkeypatch, no_collection):
     monkeypatch.setattr(measure, "TURN", 0.0)
     now = [0.0]
     monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
