@@ -8,10 +8,10 @@ imported when first used.
 Window(lookback=256) | Global(keys=range(0, 1))
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from erlangen import errors, relations
+from erlangen.packages import lazily
 from erlangen.relations import *  # noqa: F403 (exactly what `relations.__all__` lists)
 
 if TYPE_CHECKING:
@@ -85,18 +85,12 @@ __all__ = [
 __all__ += relations.__all__
 
 
+_lazy, __dir__ = lazily(__name__, {**_LAZY, "__version__": None})
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version  # reads the installed metadata: only when asked
 
         return version("erlangen")
-    if name not in _LAZY:
-        raise AttributeError(f"module 'erlangen' has no attribute {name!r}")
-    source = _LAZY[name]
-    value = import_module(f"erlangen.{name}") if source is None else getattr(import_module(source), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "__version__"})
+    return _lazy(name)

@@ -10,10 +10,9 @@ torch is imported when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from erlangen.callable_module import make_callable
+from erlangen.packages import lazily, make_callable
 
 if TYPE_CHECKING:
     from erlangen.audit.api import audit
@@ -54,15 +53,7 @@ __all__ = [
     "flow",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'erlangen.audit' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})  # `help` lists what it finds here, with signatures
+__getattr__, __dir__ = lazily(__name__, _LAZY)
 
 
 make_callable(__name__)

@@ -5,8 +5,9 @@
 Causal()
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from erlangen.packages import lazily
 
 if TYPE_CHECKING:
     from erlangen.models.bahdanau import Bahdanau
@@ -47,14 +48,4 @@ __all__ = [
     "ViT",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'erlangen.models' has no attribute {name!r}")
-    value = getattr(import_module(_LAZY[name]), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazily(__name__, _LAZY)

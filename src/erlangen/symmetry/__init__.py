@@ -5,7 +5,7 @@ The package is callable, as its function `symmetry` (below, or `help(erlangen.sy
     erlangen.symmetry(relation, n=None, *, keys=None, joint=True, budget=10.0) -> Group
 """
 
-from erlangen.callable_module import make_callable
+from erlangen.packages import make_callable
 from erlangen.symmetry.group import Group
 from erlangen.symmetry.symmetries import stack_symmetry, symmetry
 from erlangen.symmetry.translations import Translations, translations

@@ -1,7 +1,8 @@
 """Assertions for your own tests. Each is imported when first used: importing this package is cheap."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from erlangen.packages import lazily
 
 if TYPE_CHECKING:
     from erlangen.testing.equivariance import assert_equivariant
@@ -26,12 +27,4 @@ __all__ = [
     "assert_same_relation",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'erlangen.testing' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazily(__name__, _LAZY)

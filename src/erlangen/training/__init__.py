@@ -5,9 +5,9 @@
 0.001
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from erlangen.packages import lazily
 from erlangen.training.recipes import GATRecipe, GPTRecipe, ViTRecipe
 
 if TYPE_CHECKING:
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from erlangen.training.trainer import Diverged, Interrupted, Run, Verdict, train
     from erlangen.training.vit import train_vit, vit_run
 
-# name -> module of this package it is imported from when first used.
+# name -> the module it is imported from when first used.
 _LAZY = {
-    "Characters": "text",
-    "Constant": "schedule",
-    "Corpus": "text",
-    "Cosine": "schedule",
-    "Diverged": "trainer",
-    "History": "history",
-    "Interrupted": "trainer",
-    "Places": "batches",
-    "Processes": "processes",
-    "Run": "trainer",
-    "Shuffled": "batches",
-    "Verdict": "trainer",
-    "gat_run": "gat",
-    "gpt_run": "gpt",
-    "joined": "processes",
-    "load_gpt": "gpt",
-    "over_seeds": "seeds",
-    "read_text": "text",
-    "sample": "gpt",
-    "train": "trainer",
-    "train_gat": "gat",
-    "train_gpt": "gpt",
-    "train_vit": "vit",
-    "vit_run": "vit",
+    "Characters": "erlangen.training.text",
+    "Constant": "erlangen.training.schedule",
+    "Corpus": "erlangen.training.text",
+    "Cosine": "erlangen.training.schedule",
+    "Diverged": "erlangen.training.trainer",
+    "History": "erlangen.training.history",
+    "Interrupted": "erlangen.training.trainer",
+    "Places": "erlangen.training.batches",
+    "Processes": "erlangen.training.processes",
+    "Run": "erlangen.training.trainer",
+    "Shuffled": "erlangen.training.batches",
+    "Verdict": "erlangen.training.trainer",
+    "gat_run": "erlangen.training.gat",
+    "gpt_run": "erlangen.training.gpt",
+    "joined": "erlangen.training.processes",
+    "load_gpt": "erlangen.training.gpt",
+    "over_seeds": "erlangen.training.seeds",
+    "read_text": "erlangen.training.text",
+    "sample": "erlangen.training.gpt",
+    "train": "erlangen.training.trainer",
+    "train_gat": "erlangen.training.gat",
+    "train_gpt": "erlangen.training.gpt",
+    "train_vit": "erlangen.training.vit",
+    "vit_run": "erlangen.training.vit",
 }
 
 __all__ = [
@@ -80,14 +80,4 @@ __all__ = [
     "vit_run",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'erlangen.training' has no attribute {name!r}")
-    value = getattr(import_module(f"erlangen.training.{_LAZY[name]}"), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazily(__name__, _LAZY)

@@ -1,0 +1,63 @@
+"""What packages do that Python does not by itself: import names when they are first used, and be called like
+the function they are named after."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import Signature, signature
+from types import ModuleType
+from typing import Any
+
+
+def lazily(
+    package: str, sources: Mapping[str, str | None]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` (PEP 562) of a package whose names are imported when they are first used.
+
+    `sources` tells the module that each name comes from; None marks a module of the package itself.
+
+    >>> __getattr__, __dir__ = lazily("erlangen", {"attend": "erlangen.attention", "attention": None})
+    >>> __getattr__("attend").__module__
+    'erlangen.attention._attend'
+    """
+
+    def get(name: str) -> Any:
+        if name not in sources:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        source = sources[name]
+        value = import_module(f"{package}.{name}") if source is None else getattr(import_module(source), name)
+        setattr(sys.modules[package], name, value)  # found directly from now on
+        return value
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *sources})
+
+
+class _CallableModule(ModuleType):
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._function(*arguments, **keywords)
+
+    @property
+    def _function(self) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])
+
+    @property
+    def __signature__(self) -> Signature:
+        """That of the function, for `help`, `inspect.signature` and editors."""
+        return signature(self._function)
+
+
+def make_callable(name: str) -> None:
+    """Let the package `name` (its `__name__`) be called as its function of the same name.
+
+    Whichever way it was imported, `erlangen.symmetry(...)` then works beside `erlangen.symmetry.Group`.
+
+    >>> import erlangen as er
+    >>> er.symmetry(er.Causal(), 5).order
+    1
+    >>> from inspect import signature
+    >>> str(signature(er.symmetry)).startswith("(relation")
+    True
+    """
+    sys.modules[name].__class__ = _CallableModule
