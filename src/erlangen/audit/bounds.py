@@ -156,7 +156,7 @@ def by_whole(
 
 def allowed(verdict: FlowVerdict, content: Content, scene: Scene, item: int) -> Neighborhoods | None:
     """What the rows of one item may read; None where that cannot be said."""
-    bound = bounds(verdict, content, scene, item)
+    bound = (by_whole if verdict.unseen else bounds)(verdict, content, scene, item)
     return None if isinstance(bound, str) else bound[0]
 
 

@@ -99,6 +99,8 @@ class Examiner:
     as the model has features somewhere."""
     places: dict[str, Place] = field(default_factory=dict)
     """Where the rows of each output are, on the given inputs."""
+    unseen: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) between which some feeding showed layers that are as expected and were not seen."""
     first: Runner | None = None
     """Who ran the given inputs before."""
 
@@ -295,6 +297,10 @@ class Examiner:
         verdict = judge_flow(flow, content, "labels" if labels else role, scene, beside)
         settle_rounded(verdict, content, scene, inside, runner)
         result.flows.append(verdict)
+        if verdict.unseen:
+            self.unseen.add((content.name, flow.output))
+        # At few positions, or where less is read, layers that were not seen may stay so.
+        verdict.unseen = (content.name, flow.output) in self.unseen
         if scene.own_padding:
             self.notes += verdict.notes
         verdicts = [verdict]

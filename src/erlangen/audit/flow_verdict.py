@@ -49,6 +49,8 @@ class FlowVerdict:
     notes: list[str] = field(default_factory=list)
     wrong: dict[int, tuple[Neighborhoods, bool]] = field(default_factory=dict)
     """Item -> the edges that break the expectation, and whether they are extra; for the picture."""
+    unseen: bool = False
+    """Whether rows read more than the seen calls carry, by layers that were not seen and are as expected."""
 
     @property
     def square(self) -> bool:

@@ -52,6 +52,7 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     elif isinstance(step, str):
         verdict.opened("extra edges", step)
     else:
+        verdict.unseen = extra is not None
         settle(verdict, "extra edges", step)
     if not exact:
         return
