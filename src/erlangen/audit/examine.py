@@ -336,7 +336,7 @@ class Examiner:
             # A loss has no items of its own: they are compared in the rows before it, or not at all.
             if scene.expect is None or not thorough or not inside.has_rows():
                 return
-            flow = replace(flow, batch_leak=inside.batch_leak())
+            flow = replace(flow, batch_leak=inside.batch_leak)
         if flow.batch_leak is not None and self._by_statistics(feeding, content, flow):
             self.notes.append("in training mode sequences of one batch read each other, by batch statistics")
         elif flow.batch_leak is not None or content.batch > 1:
@@ -353,7 +353,7 @@ class Examiner:
         runner = self.runner(replace(feeding, mode=replace(feeding.mode, statistics=False)))
         if flow.whole_batch:
             inside = Inside(runner, content, None, content.length)
-            return inside.has_rows() and inside.batch_leak() is None
+            return inside.has_rows() and inside.batch_leak is None
         leaks = batch_leaks(runner, content, runner.places(), runner.base())
         names = [place.name for place in runner.places()]
         return flow.output in names and leaks[names.index(flow.output)] is None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import is_
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -79,11 +79,15 @@ class Holdings:
             while self._waiting:
                 self._look(*self._waiting.popleft())
             self._copy_tensors()
+        # Most dictionaries are those of a module's hooks and empty: one look tells that all still are.
+        self._empty = [record for record in self.records if _is_empty(record)]
+        self._empty_ones = [record.mapping for record in self._empty]
+        self._others = [record for record in self.records if not _is_empty(record)]
 
     def put_back(self) -> None:
         """Put back what changed. What cannot be put back is left to `changed` to say."""
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            for record in self.records:
+            for record in self.records if any(self._empty_ones) else self._others:
                 try:
                     if not record.same():
                         record.put_back()
@@ -215,6 +219,11 @@ class Holdings:
             else:
                 record.copy(total + record.bytes <= LARGE)
             total += record.bytes
+
+
+def _is_empty(record: Record) -> TypeGuard[_Mapping]:
+    """Whether it is a plain dictionary in which nothing was."""
+    return isinstance(record, _Mapping) and not record.items and type(record.mapping) in (dict, OrderedDict)
 
 
 def _unchanged(record: Record) -> bool:

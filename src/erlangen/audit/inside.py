@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,7 @@ class Inside:
         except Exception:
             return False  # a model that runs only unobserved
 
+    @cached_property
     def batch_leak(self) -> tuple[int, int] | None:
         """(item changed, item that moved) in the last tensor with rows, where the output has no items."""
         last = self._last()
@@ -179,12 +181,15 @@ class Inside:
                     return item, others[0]
         return None
 
+    @cached_property
+    def _depends_at_once(self) -> list[bool]:
+        """Whether each tensor depends on any of the positions."""
+        return [bool(rows.any()) for rows in self.trace.moved(self._positions)]
+
     def _last(self) -> int | None:
         """The last tensor of rows that depends on the content."""
-        if self._flows is None:  # one run with all positions changed tells that, too
-            depends = [bool(rows.any()) for rows in self.trace.moved(self._positions)]
-        else:
-            depends = [bool(rows.any()) for rows in self._flows]
+        # Where the flows are not known, one run with all positions changed tells that, too.
+        depends = self._depends_at_once if self._flows is None else [bool(one.any()) for one in self._flows]
         plain = [event.plain for event in self.trace.base]
         return max((k for k, moves in enumerate(depends) if moves and plain[k]), default=None)
 

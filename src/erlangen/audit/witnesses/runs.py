@@ -62,7 +62,8 @@ class Mode:
             stack.enter_context(torch.set_grad_enabled(self.grad))
             if self.autocast:
                 stack.enter_context(torch.autocast(device, dtype=torch.bfloat16))
-            model.train(self.train)
+            if not _in_mode(before, self.train):
+                model.train(self.train)
             for module, _ in () if self.statistics else before:
                 if isinstance(module, BATCH_NORM):
                     module.eval()
@@ -73,6 +74,11 @@ class Mode:
                 for module, training in before:
                     if module.training != training:
                         module.training = training
+
+
+def _in_mode(modules: list[tuple[nn.Module, bool]], train: bool) -> bool:
+    """Whether switching would do nothing; a module that overrides `train` may do anything."""
+    return all(now is train and type(module).train is nn.Module.train for module, now in modules)
 
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
