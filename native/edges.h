@@ -85,7 +85,8 @@ struct Edges {
     const int32_t* index = now.index + c * N;
     Vec<T> x = products(row, index, row.walk.upcoming(c), own, slopes);
     if (!Plain && row.edge_biases)
-      x += load_tail(row.edge_biases + now.first + c * N, std::min(N, now.count - c * N)) * static_cast<T>(kLog2E);
+      x += rounded(load_tail(row.edge_biases + now.first + c * N, std::min(N, now.count - c * N)) *
+                   static_cast<T>(kLog2E));
     if (row.toeplitz)
       for (int t = 0; t < N; ++t) x[t] += row.toeplitz[row.step * index[t]];
     return x;

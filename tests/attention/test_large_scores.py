@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from erlangen.attention import attend, attend_triples, packing
 from erlangen.attention.kernels import SoftmaxDot
-from erlangen.relations import ALiBi, Causal, FromMask, Full, WindowSquared
+from erlangen.relations import ALiBi, Causal, FromMask, Full, Weighted, WindowSquared
 
 SIZES = [10.0**p for p in range(-8, 13, 2)]
 N, DIM = 80, 16
@@ -115,6 +118,17 @@ def test_triples_see_the_same_scores_from_each_place(size: float) -> None:
         assert a <= 3 * b + 8 * torch.finfo(torch.float32).eps
 
 
+def weighted(size: float) -> Weighted:
+    """A bias for each pair, of about `size`."""
+    return Weighted(Full(), size * torch.randn(N, N, generator=torch.Generator().manual_seed(2)).exp())
+
+
+RELATIONS = {
+    "tiles": [lambda _: Full(), lambda size: ALiBi([size, size / 3])],
+    "edges": [lambda _: Full(), lambda size: ALiBi([size, size / 3]), weighted],
+}
+
+
 @pytest.mark.parametrize("instructions", packing.native.instruction_sets() if packing.native else [])
 @pytest.mark.parametrize("backend", ["tiles", "edges"])
 def test_weights_never_exceed_one(backend: str, instructions: str) -> None:
@@ -122,10 +136,11 @@ def test_weights_never_exceed_one(backend: str, instructions: str) -> None:
     before = packing.native.instruction_set()
     packing.native.choose_instruction_set(instructions)
     try:
-        for size in (1e3, 1e6, 1e9, 1e12):
+        for size, relation in product((1e3, 1e6, 1e9, 1e12), RELATIONS[backend]):
             q, k, v, _ = inputs(size, seed=int(size) % 7)
             ones = torch.ones_like(v)
-            dv = gradients(lambda *x: attend(*x, Full(), backend=backend), q, k, v, ones, torch.float32)[3]
+            run = partial(attend, relation=relation(size), backend=backend)
+            dv = gradients(run, q, k, v, ones, torch.float32)[3]
             assert float(dv.max()) <= N * (1 + 1e-5)
             torch.testing.assert_close(dv.sum(2), torch.full_like(dv.sum(2), N), rtol=1e-4, atol=0)
     finally:

@@ -22,8 +22,11 @@ def check(q: Tensor, k: Tensor, v: Tensor, relation: Any, *also: type) -> None:
     """Raise `ShapeError` unless the tensors fit one another and the relation is one, or one of the types
     `also`."""
     if not isinstance(relation, (Relation, PerHead, Batch, Neighborhoods, *also)):
-        hint = f"; for a mask, {WORDS['mask']}" if isinstance(relation, Tensor) else ""
-        got = type(relation).__name__
+        hint, got = "", type(relation).__name__
+        if isinstance(relation, Tensor):
+            hint = f"; for a mask, {WORDS['mask']}"
+        elif isinstance(relation, str):
+            hint, got = "; write it without quotation marks, as er.Causal()", repr(relation)
         raise ParameterError(f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {got}{hint}")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):

@@ -89,10 +89,11 @@ def _missing(
     if scene.awake is not None:
         awake = scene.awake(content, flow.output)
         if awake is None and scene.label.startswith("autocast"):
-            return (
-                None,
-                None,
-            )  # there is no copy in double precision, and bfloat16 does not show what is small
+            i, j = under.edges()[0].tolist()
+            return None, (
+                f"row {i} should depend on position {j} and is not seen to in bfloat16, which does not show what is "
+                "small; the model cannot be copied, which would show it in double precision"
+            )
         if awake is not None:
             reads = awake.relations[min(item, len(awake.relations) - 1)]
             over = kept(reads - upper, verdict.real, item)

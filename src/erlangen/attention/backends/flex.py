@@ -16,6 +16,7 @@ from erlangen.attention.cache import cached
 from erlangen.attention.call import Call
 from erlangen.attention.kernels.form import IDENTITY, Form, Map
 from erlangen.attention.products import Products
+from erlangen.errors import BackendError
 
 
 @cached(1)
@@ -42,6 +43,11 @@ def attend(
     `map` and a Toeplitz `bias` (1 or heads, queries + keys - 1) change the scores as in `tiles`.
     """
     blocks, empty = prepared
+    if q.device.type == "cpu" and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        raise BackendError(
+            "backend 'flex' has no backward pass on a CPU: leave backend= out, run under torch.no_grad(), or "
+            "move the tensors to CUDA"
+        )
     function: Any = _compiled() if q.device.type == "cuda" else flex_attention
     with warnings.catch_warnings():
         # Off CUDA the eager form is what was asked for: it is for checks, not for speed.
