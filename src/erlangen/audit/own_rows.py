@@ -91,8 +91,8 @@ def _missing(
         if awake is None and scene.label.startswith("autocast"):
             i, j = under.edges()[0].tolist()
             return None, (
-                f"row {i} should depend on position {j} and is not seen to in bfloat16, which does not show what is "
-                "small; the model cannot be copied, which would show it in double precision"
+                f"row {i} should depend on position {j} and is not seen to in bfloat16, which does not show "
+                "what is small; the model cannot be copied, which would show it in double precision"
             )
         if awake is not None:
             reads = awake.relations[min(item, len(awake.relations) - 1)]
