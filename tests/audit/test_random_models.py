@@ -24,7 +24,7 @@ def composed(part: int, count: int) -> Callable[[Callable[[Plan], None]], Callab
 
     def of(check: Callable[[Plan], None]) -> Callable[[], None]:
         drawn = seed(part)(settings(max_examples=count, database=None)(given(plans())(check)))
-        # Hypothesis also draws numbers that stand in imported modules; which those are depends on other tests.
+        # Hypothesis also draws numbers found in imported modules; which those are depends on other tests.
         return patch.object(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None)(drawn)
 
     return of
