@@ -60,6 +60,27 @@ class Mask(Kept):
         return self.attend(x, mask)
 
 
+class LongMask(Kept):
+    """The longest mask is kept; the faulty one takes the wrong corner of it."""
+
+    def forward(self, x):
+        n = x.shape[1]
+        if self.kept is None or len(self.kept) < n:
+            self.kept = torch.ones(n, n).tril().bool()
+        return self.attend(x, self.kept[-n:, :n] if self.bad else self.kept[:n, :n])
+
+
+class TrainingMemory(Kept):
+    """The faulty one keeps what a training step saw, and reads it in the next."""
+
+    def forward(self, x):
+        y = self.attend(x)
+        if self.training and self.bad:
+            y = y if self.kept is None or self.kept.shape != x.shape else y + self.kept.flip(1)
+            self.kept = x.detach()
+        return y
+
+
 class Raises(Kept):
     """The faulty one keeps a mask of the first length, and takes no other one."""
 
@@ -77,6 +98,8 @@ class Raises(Kept):
         (Third, "violated"),
         (Cache, "undecided"),
         (Mask, "violated"),
+        (LongMask, "violated"),
+        (TrainingMemory, "undecided"),
         (Raises, "undecided"),
     ],
 )

@@ -258,7 +258,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         ledger, [(feeding, result), *zip(others, trials, strict=True)], examiner.expect, model, data_dependent
     )
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
-    _nothing_compared(examiner, coverage, reading)
+    _nothing_compared(examiner, coverage, reading, [result, *trials])
     tried = _tried(feeding, result, others, trials)
     return Report(
         type(unwrapped(model)).__name__,
@@ -454,7 +454,9 @@ def _names(calls: list[Measured]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "none"
 
 
-def _nothing_compared(examiner: Examiner, coverage: Coverage, reading: Reading) -> None:
+def _nothing_compared(
+    examiner: Examiner, coverage: Coverage, reading: Reading, done: list[Examination]
+) -> None:
     """An expectation that met neither a call nor a flow was not compared with anything."""
     if examiner.expect is None:
         return
@@ -479,6 +481,14 @@ def _nothing_compared(examiner: Examiner, coverage: Coverage, reading: Reading) 
     if examiner.flow:
         for name, why in reading.opened.items():
             examiner.ledger.open("given", f"{name} -> outputs", why)
+        flows = [one for trial in done for one in trial.flows]
+        if flows and not any(one.settled for one in flows if one.role != "labels"):
+            names = " or ".join(one.name for one in reading.contents)
+            examiner.ledger.open(
+                "given", "edges",
+                f"no output moves with {names}, so that no edge could be compared: give a model whose "
+                "outputs depend on its inputs, or content=[...]",
+            )  # fmt: skip
         return
     if not spoken:
         examiner.ledger.open(
@@ -564,9 +574,9 @@ def _limits(
     fed = [reading, *(one.reading for one in done)]
     masks = [mask.real() for one in fed for mask in one.masks]
     longest = max((content.length for one in fed for content in one.sequences), default=0)
-    found = limits(
-        examiner.model, result.calls, reading.sequences, any(not mask.all() for mask in masks), longest
-    )
+    batch = max((content.batch for one in fed for content in one.sequences), default=0)
+    padded = any(not mask.all() for mask in masks)
+    found = limits(examiner.model, result.calls, reading.sequences, padded, longest, batch)
     if examiner.flow and not reading.sequences:
         found.append("no input with positions was recognised: the flow was not measured")
     return found

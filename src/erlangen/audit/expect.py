@@ -88,7 +88,7 @@ def has_own_size(expect: Expectation) -> bool:
 
 def about_given_alone(expect: Expectation, label: str, resized: bool) -> bool:
     """Whether an expectation cannot be held under another feeding: it speaks of one size, or it says item by
-    item what the audit's own padding changes.
+    item what the audit's own padding changes, or of items what another batch has not.
 
     >>> from erlangen.relations import Causal, Full, Padding
     >>> about_given_alone(Batch([Full(), Padding(9)]), "padded left", False)
@@ -96,10 +96,11 @@ def about_given_alone(expect: Expectation, label: str, resized: bool) -> bool:
     >>> about_given_alone(Causal(), "padded left", False)
     False
     """
-    if label.startswith("padded"):
+    if label.startswith(("padded", "other sizes")):
         relations = expect.values() if isinstance(expect, Mapping) else [expect]
         bounds = [bound_of(one) for one in relations if isinstance(one, Expected)]
-        return any(isinstance(one, Batch) and len(set(one.members)) > 1 for one in bounds)
+        if any(isinstance(one, Batch) and len(set(one.members)) > 1 for one in bounds):
+            return True
     return (label in ("other content", "special tokens") or resized) and has_own_size(expect)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,9 @@ from erlangen.audit.feedings.feeding import Alike, Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.flows import padding_read_by
+from erlangen.audit.inputs import Inputs
 from erlangen.audit.outputs import Place, places
+from erlangen.audit.witnesses.double import copied, in_precision, recast
 from erlangen.audit.witnesses.runs import Runner
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 ALIKE = 2000
 """Rows that should be equal may differ by so many units in the last place: other shapes sum in another
 order."""
+SINGLE = torch.finfo(torch.float32).eps
+EVEN_IN_HALF = 4
+"""Rounding in half precision may be this large where there is no copy in double to tell."""
 
 
 def compare_without_padding(
@@ -44,12 +49,23 @@ def compare_without_padding(
                 continue  # an integer may jump where the number behind it differs by rounding
             if content is None or again is None or place.pooled != again.pooled or place.batch_axis is None:
                 continue
-            rows, alone = place.rows(output)[alike.item], again.rows(other)
+            every, alone = place.rows(output), again.rows(other)
+            rows = every[alike.item]
             if rows.shape[1:] != alone.shape[2:]:
                 continue
             mine = _same_rows(feeding, result, place, alike, len(rows), alone.shape[1])
-            if mine is not None:
-                _hold_alike(examiner, feeding, place, rows, alone, alike.item, *mine)
+            if mine is None:
+                continue
+            apart = _apart(place, rows, alone, alike.item, *mine)
+            told = apart
+            if apart.eps > SINGLE or apart.worst > ALIKE * SINGLE:
+                # In double precision a difference is none of rounding, inside the model or of its type.
+                higher = in_double(runner, [feeding.inputs, alike.inputs])
+                told = None
+                if higher is not None:
+                    rows, alone = place.rows(higher[0])[alike.item], again.rows(higher[1])
+                    told = _apart(place, rows, alone, alike.item, *mine)
+            _settle(examiner, feeding, place, alike.item % len(every), apart, told)
 
 
 def _same_rows(
@@ -79,17 +95,20 @@ def _same_rows(
     return kept, kept
 
 
-def _hold_alike(
-    examiner: Examiner,
-    feeding: Feeding,
-    place: Place,
-    rows: torch.Tensor,
-    items: torch.Tensor,
-    item: int,
-    kept: np.ndarray,
-    others: np.ndarray,
-) -> None:
-    name = place.name
+class _Apart(NamedTuple):
+    """How far rows are from those without padding."""
+
+    worst: float
+    """As a part of the largest entry of its column."""
+    row: int
+    moved: bool
+    """Whether the first row stands elsewhere."""
+    eps: float
+
+
+def _apart(
+    place: Place, rows: torch.Tensor, items: torch.Tensor, item: int, kept: np.ndarray, others: np.ndarray
+) -> _Apart:
     mine, theirs = rows[torch.from_numpy(kept)], items[item][torch.from_numpy(others)]
     apart = (mine.double() - theirs.double()).abs().nan_to_num()
     # Column by column: one banned logit of -1e9 must not excuse the others.
@@ -100,18 +119,51 @@ def _hold_alike(
         scale = entries[item].amax(0).clamp(min=1e-6)
     worst = float((apart / scale).max())
     row = int(kept[int(apart.flatten(1).amax(-1).argmax())])
+    moved = bool(len(kept)) and kept[0] != others[0]
+    return _Apart(worst, row, moved, torch.finfo(rows.dtype).eps)
+
+
+def _settle(
+    examiner: Examiner, feeding: Feeding, place: Place, item: int, apart: _Apart, told: _Apart | None
+) -> None:
+    """`apart` is in the model's own precision, `told` in the one that decides, None where there is none."""
+    name = place.name
     which = name if name and not name.isdigit() else f"output {name}" if name else "the output"
-    text = f"item {item}: {which if place.pooled else f'row {row} of {which}'} differs by {worst:.1g}"
-    text += " from the same content without padding"
-    if len(kept) and kept[0] != others[0]:
+    which = which if place.pooled else f"row {apart.row} of {which}"
+    text = f"item {item}: {which} differs by {apart.worst:.1g} from the same content without padding"
+    if apart.moved:
         text += "; positions that are absolute count the padding: pass position_ids, or pad on the right"
     what = f"{name or 'output'}: the same with and without padding"
-    if worst <= ALIKE * torch.finfo(rows.dtype).eps:
+    if told is None and apart.eps > SINGLE:
+        if apart.worst <= EVEN_IN_HALF * apart.eps:
+            examiner.ledger.held(feeding.label, what)
+        elif not feeding.tolerant:
+            reason = (
+                "which may be rounding, and the model has no copy in double precision: audit it in float32"
+            )
+            examiner.ledger.open(feeding.label, what, f"{text}, {reason}")
+    elif (told or apart).worst <= ALIKE * min(apart.eps, SINGLE):
         examiner.ledger.held(feeding.label, what)
     elif feeding.tolerant:
         examiner.notes.append(f"{feeding.label}: {text}")
     else:
         finding = Finding(
-            "invariance", WHOLE, item=item, where=feeding.label, size=worst, detail=text, output=name or None
-        )
+            "invariance", WHOLE, item=item, where=feeding.label, size=apart.worst, detail=text,
+            output=name or None,
+        )  # fmt: skip
         examiner.ledger.broken(feeding.label, what, finding)
+
+
+def in_double(runner: Runner, several: list[Inputs]) -> list[Any] | None:
+    """The outputs of a copy in double precision, without the model's own casts; None where it has none."""
+    try:
+        return [
+            runner.on(
+                inputs.map(lambda tensor: recast(tensor, torch.float64)),
+                in_precision(torch.float64, casts=False),
+                copied(runner.model, torch.float64),
+            )
+            for inputs in several
+        ]
+    except Exception:
+        return None

@@ -17,8 +17,10 @@ def limits(
     contents: list[Content],
     padded: bool,
     longest: int,
+    batch: int,
 ) -> list[str]:
-    """What was not, or could not be, tried. `longest` is the longest sequence that was fed."""
+    """What was not, or could not be, tried. `longest` is the longest sequence that was fed, and
+    `batch` the largest batch."""
     found = []
     for name, size in named_sizes(model):
         if longest and longest <= size:
@@ -53,7 +55,7 @@ def limits(
         found.append(f"a sequence of {contents[0].length} positions tells little: give a longer one")
     if contents and calls and not padded:
         found.append("no padding was tried")
-    if contents and all(content.batch == 1 for content in contents) and contents[0].batch_axis is not None:
+    if contents and batch == 1 and contents[0].batch_axis is not None:
         found.append("a batch of one sequence cannot show whether sequences of a batch read each other")
     return found
 
@@ -63,14 +65,14 @@ SAID = 4
 
 
 def uncrossed(model: nn.Module, longest: int) -> str:
-    """The integers that may be lengths and that no input crossed; empty without one. A table of embeddings
-    holds no longer inputs than its own size."""
+    """The integers that may be lengths and that no input crossed; empty without one. No input crosses the
+    size of a table of embeddings: one may be as long."""
     named = {size for _, size in named_sizes(model)}
     tables = {one.num_embeddings for one in model.modules() if isinstance(one, nn.Embedding)}
     found = [
         f"{name} = {size}"
         for name, size in reversed(possible_sizes(model))
-        if longest and size >= longest and size not in named | tables
+        if longest and size >= longest + (size in tables) and size not in named
     ]
     if not found:
         return ""

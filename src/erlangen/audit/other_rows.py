@@ -9,6 +9,7 @@ import numpy as np
 
 from erlangen.audit.bounds import by_calls, closure_of, columns, edge, single, within_closure
 from erlangen.audit.expect import AtMost, bind_expected, expected_of, in_words, overall
+from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.last_rows import at_the_end
@@ -307,11 +308,31 @@ def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> No
     if (silent and elsewhere) or within_closure(verdict, content, scene):
         verdict.held("extra edges")
         return
+    ahead = _reads_ahead(verdict, scene)
+    if ahead is not None:
+        verdict.broken("extra edges", ahead)
+        return
     verdict.opened(
         "extra edges",
         f"{content.name} has as many positions as there are rows, which read it otherwise than expected: if "
         f"it is another sequence, of which anything may be read, say content=[...] without {content.name!r}",
     )
+
+
+def _reads_ahead(verdict: FlowVerdict, scene: Scene) -> Finding | None:
+    """The first edge too many, where rows are plainly seen to follow the positions, if not each its own: an
+    input of the same steps, fed too early."""
+    relation = overall(scene.expect)
+    if relation is None or not followed(verdict.flow):
+        return None
+    for b, seen in enumerate(verdict.flow.relations):
+        bound = _allowed(verdict, relation, b, seen.queries)
+        if bound is None:
+            return None
+        over = kept(Neighborhoods.from_dense(seen.dense() & ~bound[1]), verdict.real, b)
+        if over.num_edges:
+            return edge(verdict, b, over, in_words(relation, seen.queries, seen.keys), True)
+    return None
 
 
 ANOTHER = "read as another sequence, of which everything may be read"

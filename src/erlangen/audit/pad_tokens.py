@@ -67,7 +67,55 @@ def pad_tokens(
                 f"{one.name}: the token {token} was read as padding: where it stands no other row reads"
             )
             break
+        else:
+            if not masked and inputs.content is None:
+                _open_where_read(model, inputs, one, found, run, embedding_of)
     return found
+
+
+def _open_where_read(
+    model: nn.Module,
+    inputs: Inputs,
+    one: Content,
+    found: Reading,
+    run: Run,
+    embedding_of: Callable[[Content], str | None],
+) -> None:
+    """A token that an embedding declares as padding, that ends a sequence, and that other rows read."""
+    for token in _declared(model):
+        marked = one.tensor == token
+        for item in range(one.batch) if _outside(marked, -1) else ():
+            places = marked[item].nonzero().flatten().tolist()
+            try:
+                name = embedding_of(one) if len(places) > 1 else None
+                if name is None or not _read(model, inputs, replace(one, embedding=name), item, places, run):
+                    continue
+            except Exception:
+                return
+            found.opened[one.name] = (
+                f"the token {token} ends {one.name} and is padding by padding_idx of {name}, yet other rows "
+                f"read what stands there: mask it, or say content=[{one.name!r}, ...] if it is no padding"
+            )
+            return
+
+
+def _read(model: nn.Module, inputs: Inputs, one: Content, item: int, places: list[int], run: Run) -> bool:
+    """Whether other rows move with what stands behind the embedding at some places."""
+    before = dict(floating(run(inputs)))
+    after = dict(floating(run(inputs, noise_behind(model, one, places, item, 0))))
+    for name, was in before.items():
+        moved = (after[name] != was) & ~(after[name].isnan() & was.isnan())
+        if moved.dim() > 1 and moved.shape[1] == one.length:
+            moved[:, places] = False
+        if bool(moved.any()):
+            return True
+    return False
+
+
+def _declared(model: nn.Module) -> list[int]:
+    """The tokens that embeddings declare as padding."""
+    found = {module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding)}
+    return sorted(token for token in found if token is not None)
 
 
 def _takes_a_mask(model: nn.Module) -> bool:
@@ -82,8 +130,7 @@ def _candidates(model: nn.Module, one: Content) -> list[int]:
     """Tokens that an embedding declares as padding, and those that end or begin sequences and stand nowhere
     else."""
     largest = int(one.tensor.max())
-    declared = {module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding)}
-    found = sorted(token for token in declared if token is not None and token <= max(largest, 1))
+    found = [token for token in _declared(model) if token <= max(largest, 1)]
     for at, beyond in ((-1, -2), (0, 1)):
         for token in one.tensor[:, at][one.tensor[:, at] == one.tensor[:, beyond]].unique().tolist():
             if token not in found and _outside(one.tensor == token, at):

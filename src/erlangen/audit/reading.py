@@ -243,12 +243,20 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
     return found
 
 
+_PARTS = ("prefix", "prompt", "past", "cache", "mem", "max", "min", "window", "chunk", "block")
+"""Lengths of parts: what lies beyond them is no padding."""
+
+
 def _place_lengths(found: Reading) -> None:
     """Lengths, one for each sequence, mark padding at its end."""
     first = found.sequences[0] if found.sequences else None
     for one in list(found.contents):
-        sizes = one.tensor
-        if first is None or one.axis is not None or one.pool is None or "len" not in _last(one.name):
+        sizes, name = one.tensor, _last(one.name)
+        if first is None or one.axis is not None or one.pool is None or "len" not in name:
+            continue
+        if any(word in name for word in _PARTS):
+            found.contents.remove(one)
+            found.ignored[one.name] = "the length of a part"
             continue
         if first.sequence and bool((sizes >= 1).all()) and bool((sizes <= first.length).all()):
             found.contents.remove(one)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
 from erlangen.audit.feedings.feeding import Feeding, Given
-from erlangen.audit.inputs import Content
+from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.possible_sizes import possible_sizes
 from erlangen.audit.sizes import named_sizes
 
@@ -15,14 +16,16 @@ MOST = 640
 """No longer input is made than this."""
 
 
+FULL = 256
+"""Tables of positions up to this size are filled."""
 TRIES = 4
 """So many lengths are tried until the model takes one, for sizes that are none by their names."""
 
 
 def feedings(given: Given) -> Iterator[Feeding]:
     """One input for each named size that the given length does not cross, as long as the model takes it; and
-    one for all integers that may be lengths, beyond the largest that it takes."""
-    content = _stretchable(given)
+    one for all integers that may be lengths, beyond the largest that it takes, or as long as that allows."""
+    content = stretchable(given)
     if content is None:
         return
     tried = set()
@@ -40,6 +43,19 @@ def feedings(given: Given) -> Iterator[Feeding]:
             if length not in tried:
                 yield feeding
             return
+    for size in [size for size in _longest(given, content) if size not in tried][:TRIES]:
+        feeding = _longer(given, content, size, ())
+        if given.runs(feeding.inputs):
+            yield feeding
+            return
+
+
+def _longest(given: Given, content: Content) -> list[int]:
+    """The sizes of tables of embeddings, the largest first, but for that of the tokens: a table of positions
+    takes nothing beyond."""
+    tables = {one.num_embeddings for one in given.model.modules() if isinstance(one, nn.Embedding)}
+    tokens = 0 if content.pool is None else int(content.pool.max()) + 1
+    return sorted((one for one in tables if content.length < one <= FULL and one != tokens), reverse=True)
 
 
 def _lengths(sizes: list[int], given: int) -> list[tuple[int, int]]:
@@ -53,7 +69,7 @@ def _lengths(sizes: list[int], given: int) -> list[tuple[int, int]]:
     )
 
 
-def _stretchable(given: Given) -> Content | None:
+def stretchable(given: Given) -> Content | None:
     """The only sequence, where it can be made longer."""
     found = [one for one in given.reading.sequences if one.sequence]
     if len(found) != 1 or found[0].batch_axis is None or given.inputs.vary is not None:
@@ -62,11 +78,12 @@ def _stretchable(given: Given) -> Content | None:
 
 
 def _longer(given: Given, content: Content, length: int, at: tuple[int, ...]) -> Feeding:
-    inputs = given.inputs.map(_stretch(given, content, length))
+    inputs = stretched(given, content, length)
     return given.feeding(f"longer ({length})", inputs, resized=True, at=at)
 
 
-def _stretch(given: Given, content: Content, length: int):
+def stretched(given: Given, content: Content, length: int) -> Inputs:
+    """The inputs with other, longer content, its masks and labels with it."""
     masks = {id(one.tensor) for one in given.reading.masks}
     labels = {id(one.tensor): one for one in given.reading.labels}
     generator = torch.Generator().manual_seed(7)
@@ -87,4 +104,4 @@ def _stretch(given: Given, content: Content, length: int):
             return tensor.index_select(one.axis, index.to(tensor.device))
         return tensor
 
-    return longer
+    return given.inputs.map(longer)

@@ -16,11 +16,11 @@ def feedings(given: Given) -> Iterator[Feeding]:
 
     Both at once where the model takes it, otherwise each by itself.
     """
-    shorter, more = _shorter(given), _more_items(given, given.inputs)
+    shorter, more = _shorter(given), more_items(given, given.inputs)
     both = (
         None
         if shorter is None
-        else _more_items(replace(given, reading=given.reading.of(given.model, shorter)), shorter)
+        else more_items(replace(given, reading=given.reading.of(given.model, shorter)), shorter)
     )
     if both is not None and given.runs(both):
         yield given.feeding("other sizes", both, resized=True, spread=FEW)
@@ -40,7 +40,7 @@ def _shorter(given: Given) -> Inputs | None:
     return cut(given, lengths, "other sizes")
 
 
-def _more_items(given: Given, inputs: Inputs) -> Inputs | None:
+def more_items(given: Given, inputs: Inputs) -> Inputs | None:
     """The batch and one item more, whose content is another one."""
     first = given.reading.contents[0] if given.reading.contents else None
     if first is None or first.batch_axis is None or inputs.vary is not None:

@@ -11,6 +11,7 @@ import torch
 
 from erlangen.audit.caches import holds_keys
 from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut, may_cut
+from erlangen.audit.feedings.other_sizes import more_items
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import floating
 from erlangen.audit.reading import SOUND, Mask
@@ -20,9 +21,11 @@ from erlangen.errors import DataError
 def feedings(given: Given) -> Iterator[Feeding]:
     """The last item padded at its end, then at its start: nobody may read what stands there (T4).
 
-    Every mask is tried by itself. Padding that the given inputs mark themselves is judged as it is given;
-    here it is taken away first.
+    There are two items at least, of which the first is whole: a mask may be taken from another item. Every
+    mask is tried by itself. Padding that the given inputs mark themselves is judged as it is given; here it
+    is taken away first.
     """
+    given = _of_two(given)
     for number, (content, mask, inputs) in enumerate(_masks(given)):
         yield from _padded(given, content, mask, inputs, "" if number == 0 else f" ({mask.name})")
 
@@ -35,6 +38,16 @@ def right(given: Given) -> Iterator[Feeding]:
 def left(given: Given) -> Iterator[Feeding]:
     """Padding at the start alone."""
     return (one for one in feedings(given) if one.label.startswith("padded left"))
+
+
+def _of_two(given: Given) -> Given:
+    """A batch of one with a second sequence, where the model takes it."""
+    if any(one.batch > 1 or one.embedding is not None for one in given.reading.contents):
+        return given
+    more = more_items(given, given.inputs)
+    if more is None or not given.runs(more):
+        return given
+    return replace(given, inputs=more, reading=given.reading.of(given.model, more))
 
 
 def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: str) -> Iterator[Feeding]:

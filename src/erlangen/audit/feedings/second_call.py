@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from erlangen.audit.feedings import other_content, shorter
 from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.feedings.longer import stretchable, stretched
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.state import same_bits
-from erlangen.audit.witnesses.runs import Mode
+from erlangen.audit.witnesses.runs import TRAINING, Mode
 
 LABEL = "second call"
 
 
 def feedings(given: Given) -> Iterator[Feeding]:
-    """The given inputs after a call on the same, on other content, twice, and on shorter inputs.
+    """The given inputs after a call on the same, on other content, twice, on shorter and on longer inputs.
 
     Caches that are never reset, counters and masks that are kept from a first call show there. Where the
-    outputs are those of a first call, bit for bit, nothing else is to be measured.
+    outputs are those of a first call, bit for bit, nothing else is to be measured. In training it is only
+    asked whether outputs depend on what an earlier step was given.
     """
     fresh = _after(given, ())
     same, *others = (given.inputs,), *_other(given)
@@ -42,6 +45,7 @@ def feedings(given: Given) -> Iterator[Feeding]:
                 "outputs depend on the inputs of an earlier call: reset what the model keeps of it, or leave "
                 f"{LABEL!r} out by feedings=[...] where that is meant"
             )
+    reason = reason or _kept_in_training(given)
     if differing is None:
         yield given.feeding(LABEL, given.inputs, same=True, opened=reason)
     else:
@@ -50,16 +54,35 @@ def feedings(given: Given) -> Iterator[Feeding]:
 
 
 def _other(given: Given) -> list[tuple[Inputs, ...]]:
-    """Earlier calls that the model takes: twice the same, on other content, on shorter inputs."""
-    found: list[tuple[Inputs, ...]] = [(given.inputs, given.inputs)]
-    made = [*other_content.feedings(given), *shorter.feedings(given)]
-    return found + [(one.inputs,) for one in made if given.runs(one.inputs)]
+    """Earlier calls that the model takes: twice the same, on other content, on shorter and longer inputs."""
+    made = [one.inputs for one in (*other_content.feedings(given), *shorter.feedings(given))]
+    content = stretchable(given)
+    if content is not None:
+        made.append(stretched(given, content, content.length + (content.length + 1) // 2))
+    return [(given.inputs, given.inputs), *((one,) for one in made if given.runs(one))]
 
 
-def _after(given: Given, earlier: tuple[Inputs, ...]) -> dict[str, torch.Tensor]:
-    """The outputs on the given inputs after other calls."""
+def _kept_in_training(given: Given) -> str:
+    """Why it is open what outputs of a training step depend on; empty where it is not on earlier steps."""
+    for other in other_content.feedings(given):
+        try:
+            one, again = (_after(given, (given.inputs,), TRAINING) for _ in range(2))
+            if _equal(one, again) and not _equal(_after(given, (other.inputs,), TRAINING), one):
+                return (
+                    "in training outputs depend on the inputs of an earlier step (a memory, a queue, a code "
+                    f"book that is learned so): leave {LABEL!r} out by feedings=[...] where that is meant"
+                )
+        except Exception:
+            return ""  # a model that does not train so; other feedings say so
+    return ""
+
+
+def _after(given: Given, earlier: tuple[Inputs, ...], mode: Mode | None = None) -> dict[str, torch.Tensor]:
+    """The outputs on the given inputs after other calls, in the mode of the given feeding or in another."""
     assert given.on is not None
-    output: Any = given.on(given.inputs, Mode("", earlier=earlier).called(given.model))
+    told = Mode("", earlier=earlier)
+    within = told.called(given.model) if mode is None else replace(mode, earlier=earlier).on(given.model)
+    output: Any = given.on(given.inputs, within)
     return {name: tensor.detach().clone() for name, tensor in output_tensors(output)}
 
 

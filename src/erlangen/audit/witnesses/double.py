@@ -4,6 +4,8 @@ in any: a copy in double must run."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -97,3 +99,14 @@ def _grouped(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor |
         result[start:end] = a[start:end] @ matrix
         start = end
     return result
+
+
+@contextmanager
+def in_precision(dtype: torch.dtype, casts: bool) -> Iterator[None]:
+    """Runs a copy in a precision: autocast leaves double as it is, so it must leave its copy in single, too;
+    rounded to bfloat16 there, small changes would vanish, and with them the measure of rounding."""
+    with AnyPrecision(casts), ExitStack() as stack:
+        if dtype == torch.float32:
+            for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield

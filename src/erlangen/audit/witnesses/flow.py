@@ -10,8 +10,7 @@ a few times what such units of all weights and inputs do to the output.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import Place, floating
 from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
-from erlangen.audit.witnesses.double import AnyPrecision, copied
+from erlangen.audit.witnesses.double import copied, in_precision
 from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
@@ -517,17 +516,6 @@ def _noise(runner: Runner, place: Place, base: torch.Tensor) -> float:
     return float((doubled[: len(base)].double() - base.double()).abs().nan_to_num().max())
 
 
-@contextmanager
-def _in_precision(dtype: torch.dtype, casts: bool) -> Iterator[None]:
-    """Runs a copy in a precision: autocast leaves double as it is, so it must leave its copy in single, too;
-    rounded to bfloat16 there, small changes would vanish, and with them the measure of rounding."""
-    with AnyPrecision(casts), ExitStack() as stack:
-        if dtype == torch.float32:
-            for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
 def changes_in(
     runner: Runner, content: Content, found: list[Place], dtype: torch.dtype, items: bool = False
 ) -> Callable[..., list[np.ndarray]] | None:
@@ -543,9 +531,7 @@ def changes_in(
     while not base:
         casts = not casts
         try:
-            output = runner.changed(
-                content, [], model=model, recast=dtype, within=_in_precision(dtype, casts)
-            )
+            output = runner.changed(content, [], model=model, recast=dtype, within=in_precision(dtype, casts))
             base = [place.rows(output).clone() for place in found]
         except Exception:
             if casts:
@@ -558,7 +544,7 @@ def changes_in(
         if items and isinstance(at, int):
             at, item = range(content.length), at
         output = runner.changed(
-            content, at, item, model=model, recast=dtype, within=_in_precision(dtype, casts)
+            content, at, item, model=model, recast=dtype, within=in_precision(dtype, casts)
         )
         return [differs(place.rows(output), rows)[1].numpy() for place, rows in zip(found, than, strict=True)]
 

@@ -104,9 +104,10 @@ class Tracer(TorchFunctionMode):
         rows: int,
         weights: dict[int, torch.Tensor],
         sources: bool = True,
+        square: bool = False,
     ) -> None:
         super().__init__()
-        self._rows, self._sources = rows, sources
+        self._rows, self._sources, self._square = rows, sources, square
         self.events: list[Event] = []
         self.rounded: list[Event] = []
         """The tensors of numbers that operations made integers or booleans of (argmax, topk, comparisons)."""
@@ -209,7 +210,7 @@ class Tracer(TorchFunctionMode):
             axes = [axis for axis in axes if axis > 0]
             if not axes or shape[0] % batch or shape[0] == 0:
                 return None
-            if len(axes) > 1:
+            if len(axes) > 1 and not self._square:
                 return None  # scores of queries and keys: whoever is masked later is still in them
             moved = tensor.reshape(batch, shape[0] // batch, *shape[1:]).movedim(axes[0] + 1, 1)
             moved = moved.reshape(batch, n, -1)
@@ -225,17 +226,25 @@ class Trace:
     """The events of a feeding, and which of their rows move with a change of content."""
 
     def __init__(
-        self, runner: Runner, content: Content, rows: int | None = None, *, rounded: bool = False
+        self,
+        runner: Runner,
+        content: Content,
+        rows: int | None = None,
+        *,
+        rounded: bool = False,
+        square: bool = False,
     ) -> None:
+        """`rounded`: the events are numbers that are made integers. `square`: a tensor with two axes of as
+        many entries as rows has its rows along the first."""
         self._runner, self._content, self._rows = runner, content, rows or content.length
-        self._rounded = rounded
+        self._rounded, self._square = rounded, square
         self.made: list[torch.Tensor] = []
         self._weights: dict[int, torch.Tensor] = {}
         self.base = self._events([], sources=True)
 
     def _events(self, positions: Any, item: int | None = None, sources: bool = False) -> list[Event]:
         """The events of one run; the lines of code are looked up in the base run alone."""
-        tracer = Tracer(self._runner.model, self._content, self._rows, self._weights, sources)
+        tracer = Tracer(self._runner.model, self._content, self._rows, self._weights, sources, self._square)
         self._runner.changed(self._content, positions, item, within=tracer)
         self.made = self.made or tracer.made
         return tracer.rounded if self._rounded else tracer.events
