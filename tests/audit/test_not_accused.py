@@ -46,7 +46,7 @@ def test_one_side_of_padding_can_be_asked_for() -> None:
     report = audit(model, inputs, feedings=["padded right"], flow=False)
     assert report.tried["feedings"] == ["given", "padded"]
     assert report.not_tried["padded left"] == "not asked for"
-    assert "with an attention_mask added by the audit" in report.verdict_line()
+    assert "with attention_mask added by the audit" in report.verdict_line()
     report = audit(model, inputs, feedings=["padded left"], flow=False)
     assert report.tried["feedings"] == ["given", "padded left"]
 

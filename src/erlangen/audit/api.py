@@ -100,6 +100,8 @@ def audit(
     chosen = _chosen(feedings, variants)
     if positions is not None and (not list(positions) or min(positions) < 0):
         raise ParameterError(f"positions= takes a list of positions from 0 on, got {list(positions)!r}")
+    if progress is not None and not callable(progress):
+        raise ParameterError(f"progress= takes a function of one text, such as print; got {progress!r}")
     if not budget > 0:
         raise ParameterError(f"budget= is a number of seconds above 0, got {budget!r}")
     given = [_own_labels(one.gathered()) for one in Inputs.several(inputs)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.support import Support
 from erlangen.audit.weights import CLOSE, Weights
-from erlangen.audit.witnesses.flow import measure
+from erlangen.audit.witnesses.flow import batch_leaks, measure
 from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import ErlangenError, ParameterError
-from erlangen.relations import Neighborhoods
+from erlangen.relations import Full, Identity, Neighborhoods
 
 BACKENDS = {"flex": "flex_attention"}
 """Short names of backends -> the names that transformers gives them."""
@@ -38,6 +38,7 @@ Flows = dict[str, dict[str, tuple[Neighborhoods, ...]]]
 """Input -> output -> what the rows of each item depend on."""
 FlowSide = tuple[str, Flows]
 ROWS_BEFORE, ROWS_INSIDE = "the rows before the output", "the rows inside the model"
+ITEMS = "other sequences of the batch"
 Masks = dict[str, np.ndarray | None]
 
 
@@ -275,6 +276,14 @@ def _flows(model: nn.Module, inputs: Inputs, train: bool) -> tuple[Flows, list[s
                 flows = measure(runner, content)
                 mine = found.setdefault(content.name, {})
                 mine |= {one.output: one.relations for one in flows}
+                if content.batch > 1:
+                    leak = any(one.batch_leak is not None for one in flows)
+                    if leak and train:  # batch statistics are meant to read all sequences in training
+                        runner = Runner(
+                            model, inputs, runner.reading, snapshot, replace(mode, statistics=False)
+                        )
+                        leak = any(batch_leaks(runner, content, runner.places(), runner.base()))
+                    mine[ITEMS] = ((Full() if leak else Identity()).on(content.batch),)
                 pooled = [one for one in flows if one.pooled or one.relations[0].queries == 1]
                 if len(pooled) == len(flows) and content.axis is not None and content.length > 1:
                     inner = Inside(runner, content, None).before_pooling(pooled[0].output)
@@ -418,9 +427,11 @@ def _flow_differences(mine: FlowSide, theirs: FlowSide, masks: Masks) -> tuple[l
         if content not in base or content not in other:
             unmatched.append(lacks(content, content in base))
             continue
-        rows = {ROWS_BEFORE, ROWS_INSIDE}
+        rows = {ROWS_BEFORE, ROWS_INSIDE, ITEMS}
         outputs = [[one for one in side[content] if one not in rows] for side in (base, other)]
-        inside = [one for one in (ROWS_BEFORE, ROWS_INSIDE) if one in base[content] or one in other[content]]
+        inside = [
+            one for one in (ROWS_BEFORE, ROWS_INSIDE, ITEMS) if one in base[content] or one in other[content]
+        ]
         pairs = matched(*outputs) + [
             tuple(one if one in side[content] else None for side in (base, other)) for one in inside
         ]
@@ -435,7 +446,8 @@ def _flow_differences(mine: FlowSide, theirs: FlowSide, masks: Masks) -> tuple[l
                 unmatched.append(f"the flow from {flow}: {first} and {name} have outputs of other sizes")
                 continue
             edges = [((p,), (q,)) for p, q in zip(x, y, strict=True)]
-            found = _first_edge(f"the flow from {flow}", (first, name), edges, masks.get(content))
+            real = None if a == ITEMS else masks.get(content)
+            found = _first_edge(f"the flow from {flow}", (first, name), edges, real)
             differences += [found] if found is not None else []
     return differences, unmatched
 

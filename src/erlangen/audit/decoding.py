@@ -270,7 +270,8 @@ class _Told:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, ErlangenError):
             first = (str(error).splitlines() or [""])[0]
-            raise _StepFailed(f"{self.what} failed: {type(error).__name__}: {first}") from error
+            hint = ": inputs that are a mapping are in part.kwargs" if isinstance(error, IndexError) else ""
+            raise _StepFailed(f"{self.what} failed: {type(error).__name__}: {first}{hint}") from error
 
 
 def _cut(tensor: torch.Tensor, content: Content, n: int, start: int, stop: int, mask: bool) -> torch.Tensor:

@@ -103,7 +103,7 @@ class Finding:
         )
 
     def __str__(self) -> str:
-        added = f", with an {self.added} added by the audit" if self.added else ""
+        added = f", with {self.added} added by the audit" if self.added else ""
         where = "" if self.where == "given" else f" ({self.where}{added})"
         item = f", item {self.item}" if self.item else ""
         head = "" if self.head is None else f", head {self.head}"

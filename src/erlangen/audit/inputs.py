@@ -43,6 +43,11 @@ class Inputs:
     batch item, or in all for None), where inputs belong together and changing one alone is not valid."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.args, tuple):
+            raise ParameterError(
+                f"Inputs takes a tuple of arguments first, got {type(self.args).__name__}: write "
+                "Inputs((x,), ...), or Inputs((), {'name': x}, ...)"
+            )
         object.__setattr__(self, "kwargs", dict(self.kwargs or {}))
 
     @classmethod
@@ -81,6 +86,12 @@ class Inputs:
 
     def gathered(self) -> Inputs:
         """The same inputs with packed sequences and lists of tensors held as one tensor of positions each."""
+        for name, tensor in leaves({**dict(enumerate(self.args)), **self.kwargs}):
+            if tensor.is_nested:
+                raise DataError(
+                    f"the input {name} is a nested tensor, whose sequences cannot be changed position by "
+                    "position: give a padded tensor with a mask or lengths, or a list of several inputs"
+                )
         if self.vary is not None:
             return self
         named = bool(self.content or self.padding or self.labels)  # by the names of entries, perhaps

@@ -12,7 +12,7 @@ from erlangen.audit.expect import bind_expected
 from erlangen.audit.findings import Finding, merged
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.picture import Picture, picture
-from erlangen.audit.report import VERDICTS, Report, grouped
+from erlangen.audit.report import Report, grouped
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.wording import ranges
 from erlangen.relations import Neighborhoods
@@ -71,7 +71,7 @@ def render(report: Report) -> str:
         .get_template("report.html")
         .render(
             report=report,
-            verdict_text=VERDICTS[report.verdict],
+            verdict_text=report.verdict_text,
             tone=TONES[report.verdict],
             faults=merged(report.findings),
             others=[text for text in report.contradictions if text not in map(str, report.findings)],

@@ -16,6 +16,7 @@ from erlangen.audit.findings import lines as finding_lines
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.obligations import Ledger, Obligation
 from erlangen.audit.verdict import CallVerdict
+from erlangen.errors import ParameterError
 
 VERDICTS = {
     "holds": "every expectation holds",
@@ -25,6 +26,14 @@ VERDICTS = {
     "contradictory": "nothing was expected; something is wrong all the same",
 }
 """Every verdict and what it says."""
+KINDS = {
+    "padding": "padding is read",
+    "invariance": "padding changes the outputs",
+    "batch": "sequences of one batch read each other",
+    "labels": "outputs depend on labels",
+    "finite": "outputs are not finite",
+}
+"""What is violated, where it is no edge that is expected or not."""
 
 SHORT = 160
 """A reason in `repr` is cut to so many characters."""
@@ -47,8 +56,8 @@ Trial = Examination
 
 @dataclass(eq=False)
 class Report:
-    """What an audit found. `print(report)` is a table; `to_json()` is the same as plain data; `repr` is one
-    line."""
+    """What an audit found: true where it holds. `print(report)` is a table; `to_json()` is the same as plain
+    data; `repr` is one line."""
 
     model: str
     verdict: str
@@ -88,6 +97,20 @@ class Report:
     def holds(self) -> bool:
         """Whether nothing expected was violated and everything was compared."""
         return self.verdict in ("holds", "measured")
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict in words; of a violation what is violated, where no expected relation is."""
+        kinds = dict.fromkeys(KINDS.get(one.kind) for one in self.findings)
+        told = [one for one in kinds if one is not None]
+        return (
+            ", ".join(told)
+            if self.verdict == "violated" and len(told) == len(kinds)
+            else VERDICTS[self.verdict]
+        )
 
     @property
     def findings(self) -> list[Finding]:
@@ -142,7 +165,7 @@ class Report:
         unexplained = [
             f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
         ]
-        found = [f"{trial.label}: {text}" for trial in self.trials for text in trial.differences]
+        found = self._differences()
         varying = [
             f"{name or 'the model'}: data-dependent: {what}" for name, what in self.data_dependent.items()
         ]
@@ -151,11 +174,19 @@ class Report:
     def serious(self) -> list[str]:
         """What may be wrong although nothing that was expected is: contradictions, differences, unseen
         calls."""
-        found = [f"{trial.label}: {text}" for trial in self.trials for text in trial.differences]
+        found = self._differences()
         hidden = [
             f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
         ]
         return [*self.contradictions, *found, *hidden]
+
+    def _differences(self) -> list[str]:
+        """What other feedings showed and the given inputs did not, each text once."""
+        told: dict[str, list[str]] = {}
+        for trial in self.trials:
+            for text in trial.differences:
+                told.setdefault(text, []).append(trial.label)
+        return [f"{', '.join(labels)}: {text}" for text, labels in told.items()]
 
     def __repr__(self) -> str:
         """One line: the verdict, the model, the number of calls, and why."""
@@ -203,9 +234,7 @@ class Report:
     def verdict_line(self) -> str:
         """The verdict with what was tried: a verdict says nothing about other lengths, modes or feedings."""
         said = self.tried_text()
-        return f"{self.model}: {self.verdict} ({VERDICTS[self.verdict]})" + (
-            f"; tried: {said}" if said else ""
-        )
+        return f"{self.model}: {self.verdict} ({self.verdict_text})" + (f"; tried: {said}" if said else "")
 
     def tried_text(self) -> str:
         """Lengths, batch sizes, modes, feedings and tokens that were tried, in words."""
@@ -217,7 +246,7 @@ class Report:
         if tried.get("modes"):
             parts.append(", ".join(tried["modes"]))
         if tried.get("feedings"):
-            added = "".join(f", with an {name} added by the audit" for name in tried.get("added", ()))
+            added = "".join(f", with {name} added by the audit" for name in tried.get("added", ()))
             parts.append(f"feedings {', '.join(tried['feedings'])}{added}")
         if tried.get("tokens"):
             parts.append("tokens {} to {}".format(*tried["tokens"]))
@@ -241,9 +270,16 @@ class Report:
         return grouped(self.calls)
 
     def save(self, path: str | Path) -> Path:
-        """Write the report as one HTML page that needs no network, and return where."""
+        """Write the report as one HTML page that needs no network, or to a name that ends in .json as JSON,
+        and return where."""
         from erlangen.audit.page import save
 
+        path = Path(path)
+        if path.suffix == ".json":
+            path.write_text(self.dumps(), encoding="utf-8")
+            return path
+        if path.suffix not in (".html", ".htm"):
+            raise ParameterError(f"a report is saved as a page (.html) or as data (.json), got {str(path)!r}")
         return save(self, path)
 
     def dumps(self) -> str:
@@ -307,8 +343,14 @@ def _flow_json(verdict: FlowVerdict) -> dict[str, Any]:
 
 
 def _name(calls: list[CallVerdict]) -> str:
-    """The module of a call, or the first and the last of several."""
+    """The module of a call, or several: the first and the last, unless two calls are two modules."""
     name = calls[0].module or "(model)"
+    if len(calls) == 2:
+        return (
+            f"{name}, {calls[1].module or '(model)'}"
+            if calls[1].module != calls[0].module
+            else f"{name} (2 calls)"
+        )
     return name if len(calls) == 1 else f"{name} .. {calls[-1].module} ({len(calls)} calls)"
 
 
@@ -355,7 +397,8 @@ def _flow_lines(verdict: FlowVerdict) -> list[str]:
     relation = verdict.relation_text if flow.complete else verdict.text()
     lines = [f"flow from {flow.content}: {relation} ({flow.runs} runs)"]
     if verdict.outside_attention is None:
-        lines.append("  not predicted by the attention calls")
+        if any(seen.num_edges for seen in flow.relations):
+            lines.append("  the attention calls alone do not tell what it should be")
     else:
         outside = sum(part.num_edges for part in verdict.outside_attention)
         missing = sum(part.num_edges for part in verdict.missing or ())

@@ -122,6 +122,9 @@ def predict(
     two such sequences (sizes change on the way). `owner` is the input that the rows are the positions of.
     """
     if not any(call.kind == "cross" for call in calls):
+        # Calls that no change of the target reaches are of another tower and carry nothing of it.
+        reached = [call for call in calls if target.name in call.query_inputs | call.key_inputs]
+        calls = reached or calls
         return _one_sequence(calls, target, rows, relation, residual)
     return _two_sequences(calls, contents, target, rows, relation, residual, owner)
 

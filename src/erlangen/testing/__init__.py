@@ -7,10 +7,11 @@ from erlangen.packages import lazily
 if TYPE_CHECKING:
     from erlangen.testing.equivariance import assert_equivariant
     from erlangen.testing.padding import assert_no_padding_leak
-    from erlangen.testing.relations import assert_causal, assert_relation
+    from erlangen.testing.relations import AuditWarning, assert_causal, assert_relation
     from erlangen.testing.same import assert_same_relation
 
 _LAZY = {
+    "AuditWarning": "erlangen.testing.relations",
     "assert_causal": "erlangen.testing.relations",
     "assert_equivariant": "erlangen.testing.equivariance",
     "assert_no_padding_leak": "erlangen.testing.padding",
@@ -20,6 +21,7 @@ _LAZY = {
 """name -> the module it is imported from."""
 
 __all__ = [
+    "AuditWarning",
     "assert_causal",
     "assert_equivariant",
     "assert_no_padding_leak",

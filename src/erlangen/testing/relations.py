@@ -10,7 +10,7 @@ from torch import nn
 from erlangen.audit.api import audit
 from erlangen.audit.expect import AtMost, Expectation
 from erlangen.audit.findings import lines
-from erlangen.audit.report import VERDICTS, Report
+from erlangen.audit.report import Report
 from erlangen.errors import ParameterError
 from erlangen.relations import Causal
 
@@ -35,7 +35,7 @@ def assert_relation(model: nn.Module, inputs: Any, relation: Expectation, **opti
         raise ParameterError("assert_relation needs a relation to expect, got None")
     report = audit(model, inputs, relation, **options)
     if report.verdict != "holds":
-        raise failed(report, f"{report.model}: {VERDICTS[report.verdict]}")
+        raise failed(report, f"{report.model}: {report.verdict_text}")
     return said(report)
 
 
@@ -65,7 +65,7 @@ def assert_causal(model: nn.Module, inputs: Any, **options: Any) -> Report:
             verb = f"{first.name}, item {first.item}{head}{where}: {first.sentence}"
             raise failed(report, f"{report.model}: a position reads the future: {verb}")
     if report.verdict != "holds":
-        raise failed(report, f"{report.model}: {VERDICTS[report.verdict]}")
+        raise failed(report, f"{report.model}: {report.verdict_text}")
     return said(report)
 
 

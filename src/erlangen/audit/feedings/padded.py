@@ -66,8 +66,11 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
             continue
         tensor = mask.padded(-1, hidden)
         fed = _with_mask(inputs, mask, tensor)
+        added = [] if mask.name in given.inputs.leaves(given.model) else [mask.name]
         if label == "padded left":
-            fed = _with_positions(given, fed, mask, tensor)
+            placed = _with_positions(given, fed, mask, tensor)
+            added += ["position_ids"] if placed is not fed else []
+            fed = placed
         masks = [one for one in given.reading.masks if one.name != mask.name]
         reading = replace(given.reading, masks=[*masks, mask])
         one = replace(given, inputs=fed, reading=reading)
@@ -78,7 +81,7 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
             one.feeding(label + named, fed),
             alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if alone else (),
             tolerant=label == "padded left",
-            added="" if mask.name in given.inputs.leaves(given.model) else mask.name,
+            added=" and ".join(added),
         )
 
 
