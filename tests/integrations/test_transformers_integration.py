@@ -389,6 +389,20 @@ def test_layers_by_name_and_number():
     assert model.config._attn_implementation == model.encoder.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.parametrize("layers", [(0, 0), (0, 1), (None, 1)])
+def test_replacements_are_undone_in_reverse_order_only(layers):
+    model = build("bert")
+    first, second = (
+        use_relation(model, er.Window(k), layer) for k, layer in zip((1, 2), layers, strict=True)
+    )
+    with pytest.raises(ParameterError, match="undo that one first"):
+        first.undo()
+    second.undo()
+    first.undo()
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(hasattr(module, "erlangen_relation") for module in model.modules())
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [

@@ -85,6 +85,20 @@ def test_sizes_of_their_own_need_the_length():
     check(relation, [1] * N, length=N)
 
 
+@pytest.mark.parametrize(
+    "relation",
+    [
+        er.Ring(3, 0) & er.Prefix(5),  # row 0 reads 3 and 4 while there are 6 positions
+        er.Offset(-1) | ((er.Offset(2) @ er.Offset(-2)) - (er.Offset(5) @ er.Offset(-5))),
+        er.Random(1, 397) & er.Offset(-1) | er.Identity(),
+    ],
+    ids=repr,
+)
+def test_rows_that_change_and_change_back_need_the_length(relation):
+    with pytest.raises(SizeError, match=r"KVCache\(length=\.\.\.\)"):
+        check(relation, [1] * N, length=None)
+
+
 def test_a_cache_is_checked():
     layer = Attention(8)
     cache = KVCache(length=3)

@@ -103,6 +103,11 @@ def _(relation: Relation, start: int, stop: int, length: int | None) -> Neighbor
             )
         return Neighborhoods(rows.queries, stop, rows.indptr, rows.starts, rows.stops)
     rows = relation.rows(positions, stop)
+    if not relation.pointwise:
+        raise SizeError(
+            f"{relation} cannot be decoded step by step while the length of the sequence is not known: a row "
+            "may be another one as the sequence grows; use KVCache(length=...), or give all positions at once"
+        )
     # A key far behind the row may be read, too. Twice the length shows it before it is there.
     grown = relation.rows(positions, 2 * stop + 64)
     if not all(

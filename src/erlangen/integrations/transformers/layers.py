@@ -24,7 +24,8 @@ CROSS = ("cross", "encoder_attn", "encdec", "encoder_decoder")
 class Replacement:
     """The layers that `use_relation` changed; `undo()`, or leaving a `with` block, gives all back.
 
-    `modules` maps the names of the changed modules to the modules. Undo several in reverse order.
+    `modules` maps the names of the changed modules to the modules. Several are undone in reverse order; any
+    other order is an error.
     """
 
     def __init__(self, model: Any, modules: dict[str, nn.Module], relation: Bindable) -> None:
@@ -33,6 +34,7 @@ class Replacement:
         self._model = model
         self._before = {name: getattr(module, REPLACED, None) for name, module in modules.items()}
         self._implementation = _implementations(model)
+        self._switched = any(before != NAME for _, before in self._implementation)
         self._undone = False
         model.set_attn_implementation(NAME)
         for module in modules.values():
@@ -42,6 +44,16 @@ class Replacement:
         """Give the layers their relations back, and the model its attention implementation; once."""
         if self._undone:
             return
+        later = [
+            name
+            for name, module in self._model.named_modules()
+            if (relation := getattr(module, REPLACED, None)) is not self.relation
+            and (name in self.modules or (relation is not None and self._switched))
+        ]
+        if later:
+            raise ParameterError(
+                f"{later[0]} was given another relation after {self.relation}: undo that one first"
+            )
         self._undone = True
         for name, module in self.modules.items():
             if self._before[name] is None:
