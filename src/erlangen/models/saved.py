@@ -24,6 +24,9 @@ SPARE = 8
 SPARE_NUMBERS = 1 << 26
 """Numbers in buffers that a model may compute for itself beyond what the file holds."""
 
+_REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+"""Types of numbers that may stand for one another: models are saved in half or double precision, too."""
+
 
 class Saved(nn.Module):
     """A model made from its configuration alone, `Model(config)`, that can be saved and loaded.
@@ -192,7 +195,7 @@ def _require_fit(kind: type[Saved], config: Any, tensors: dict[str, Any], where:
 
 
 def fill(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
-    """Put tensors into a model under exactly its names and shapes, keeping their types.
+    """Put tensors into a model under exactly its names and shapes, keeping their types of numbers.
 
     >>> fill(nn.Linear(2, 1), {}, "the file")
     Traceback (most recent call last):
@@ -216,6 +219,16 @@ def _compare(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
             raise DataError(
                 f"{where}: {name} has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
+        alike = _REAL if tensor.dtype in _REAL else {tensor.dtype}
+        if tensors[name].dtype not in alike:
+            raise DataError(
+                f"{where}: {name} has type {_type(tensors[name].dtype)}, "
+                f"expected {' or '.join(sorted(map(_type, alike)))}"
+            )
+
+
+def _type(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _first(names: set[str], most: int = 8) -> str:
