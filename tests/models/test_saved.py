@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tracemalloc
 
 import pytest
 import torch
@@ -87,6 +88,12 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
         {"layers": 1.5},
         {"width": "8"},
         {"heads": 0},
+        {"context": 200_000_000},
+        {"context": -(2**40)},
+        {"hidden": 10**300},
+        *({"norm_eps": value} for value in (None, "1", [1.0], True, -1.0, float("nan"), float("inf"))),
+        {"norm_eps": {"relation": "Causal()"}},
+        {"dropout": float("nan")},
     ],
     ids=str,
 )
@@ -97,8 +104,12 @@ def test_configurations_of_any_size_are_refused_before_memory_is_asked_for(tmp_p
     about = json.loads(metadata["erlangen"])
     about["config"] |= changed
     save_file(tensors, path, {"erlangen": json.dumps(about)})
-    with pytest.raises(DataError, match=r"GPT|has shape|does not fit"):
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"GPT|has shape|does not fit|for (norm_eps|dropout), got"):
         GPT.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
 
 
 @pytest.fixture
