@@ -54,6 +54,18 @@ def vector(*values: int) -> bytes:
     return array(number(len(values)) + b"\x85", plain("i4"), raw(struct.pack(f"<{len(values)}i", *values)))
 
 
+def narrow(*values: int) -> bytes:
+    return array(
+        number(len(values)) + b"\x85", plain("i1", "|"), raw(struct.pack(f"{len(values)}b", *values))
+    )
+
+
+def shared(size: int, times: int) -> bytes:
+    """Many arrays of the same bytes: each copies them."""
+    state = b"(" + number(1) + number(size) + b"\x85h\x01" + FALSE + b"h\x00t" + BUILD
+    return raw(bytes(size)) + b"q\x00" + plain("u1", "|") + b"q\x01(" + (ARRAY + state) * times + b"l"
+
+
 def doubled(empty: bytes, add: bytes, times: int) -> bytes:
     """x = (x, x), again and again: small in memory, endless for whoever walks it."""
     return empty + (b"q\x00h\x00" + add) * times
@@ -90,6 +102,8 @@ HOSTILE: dict[str, bytes] = {
     "tuples of tuples as a key": P2 + b"}" + doubled(b")", b"\x86", 60) + NONE + SETITEM + b".",
     "lists of lists compared": P2 + dtype("i4", doubled(b"]", b"\x86", 60), *[NONE] * 7) + b".",
     "a list in itself as a key": P2 + b"}]q\x00h\x00ah\x00" + NONE + SETITEM + b".",
+    "gigabytes of arrays from a megabyte": P2 + shared(1_000_000, 3000) + b".",
+    **{f"numbers of type {code}": P2 + dtype(code) + b"." for code in ("b2", "b8", "f1", "i3", "u0")},
     "a list in itself as a shape": P2 + array(b"]q\x00h\x00a", plain("u1"), raw(b"")) + b".",
     "steps without end": P2 + b")" + b"\x85" * 2_100_000 + b".",
     "a deep tuple as a key": P2 + b"})" + b"\x85" * 500_000 + NONE + SETITEM + b".",
@@ -132,6 +146,12 @@ SPARSE_LIES: dict[str, bytes] = {
     "rows that go back": spoilt(1, vector(0, 3, 2)),
     "rows that start late": spoilt(1, vector(1, 1, 2)),
     "rows that end late": spoilt(1, vector(0, 1, 2**30)),
+    "narrow rows that go back and wrap": P2
+    + sparse(number(3) + number(4) + b"\x86", narrow(0, 127, -2, 1), narrow(2), vector(1))
+    + b".",
+    "narrow rows that go back and do not add up": P2
+    + sparse(number(3) + number(4) + b"\x86", narrow(0, 100, -56, 44), narrow(*[0] * 44), vector(*[0] * 44))
+    + b".",
     "too few rows": spoilt(1, vector(0, 2)),
     "too many numbers": spoilt(3, vector(3, 4, 5)),
     "columns that are text": spoilt(2, text("ab")),

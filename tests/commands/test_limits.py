@@ -71,7 +71,7 @@ def test_files_at_the_limits_are_read(tmp_path, monkeypatch):
     good.write_text(f"0 {files.MAX_POSITIONS - 1}\n")
     assert read_relation(good).edges().tolist() == [[0, files.MAX_POSITIONS - 1]]
     for order in "CF":
-        np.save(tmp_path / "mask.npy", np.array(np.tri(3, 4), np.float32, order=order))
+        np.save(tmp_path / "mask.npy", np.array(np.tri(3, 4), np.uint8, order=order))
         assert np.array_equal(read_relation(tmp_path / "mask.npy").on(3, 4).dense(), np.tri(3, 4))
     monkeypatch.setattr(files, "MAX_BYTES", 3)
     monkeypatch.setattr(files, "MAX_ENTRIES", 3)

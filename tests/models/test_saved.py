@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import tracemalloc
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 import erlangen as er
 from erlangen.errors import DataError, ParameterError
 from erlangen.models import GPT
-from erlangen.models.saved import read_tensors
+from erlangen.models.saved import Saved, read_tensors
 
 CONFIG = GPT.Config(11, 8, 2, 2, 8, relation=er.PerHead([er.Causal(), er.Window(2)]))
 
@@ -86,6 +88,12 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
         {"layers": 1.5},
         {"width": "8"},
         {"heads": 0},
+        {"context": 200_000_000},
+        {"context": -(2**40)},
+        {"hidden": 10**300},
+        *({"norm_eps": value} for value in (None, "1", [1.0], True, -1.0, float("nan"), float("inf"))),
+        {"norm_eps": {"relation": "Causal()"}},
+        {"dropout": float("nan")},
     ],
     ids=str,
 )
@@ -96,8 +104,12 @@ def test_configurations_of_any_size_are_refused_before_memory_is_asked_for(tmp_p
     about = json.loads(metadata["erlangen"])
     about["config"] |= changed
     save_file(tensors, path, {"erlangen": json.dumps(about)})
-    with pytest.raises(DataError, match=r"GPT|has shape|does not fit"):
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"GPT|has shape|does not fit|for (norm_eps|dropout), got"):
         GPT.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
 
 
 @pytest.fixture
@@ -153,3 +165,57 @@ def test_other_models_are_refused(gpt2, tmp_path):
     del gpt2.transformer.h[0].ln_1
     with pytest.raises(DataError, match=r"no tensor 'h.0.ln_1.weight'"):
         GPT.from_transformers(gpt2)
+
+
+TYPES = [
+    getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64",
+                 "complex64", "float8_e4m3fn", "float8_e5m2")
+]  # fmt: skip
+
+
+class Kinds(Saved):
+    """A tensor of each kind of numbers that a state may hold."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        size: int = 2
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.real = torch.nn.Parameter(torch.zeros(config.size))
+        self.complex = torch.nn.Parameter(torch.zeros(config.size, dtype=torch.complex64))
+        for kind in (torch.int64, torch.bool):
+            self.register_buffer(str(kind)[6:], torch.zeros(config.size, dtype=kind))
+
+
+ALIKE = {
+    "real": [torch.float16, torch.bfloat16, torch.float32, torch.float64],
+    "complex": [torch.complex64],
+    "int64": [torch.int64],
+    "bool": [torch.bool],
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("name", ALIKE)
+def test_numbers_of_another_kind_are_refused_and_of_another_precision_kept(tmp_path, name, dtype):
+    path = tmp_path / "kinds.safetensors"
+    Kinds(Kinds.Config()).save(path)
+    tensors, metadata = read_tensors(path)
+    save_file(tensors | {name: torch.zeros(2, dtype=dtype)}, path, metadata)
+    if dtype in ALIKE[name]:
+        assert Kinds.load(path).state_dict()[name].dtype == dtype
+        return
+    expected = " or ".join(sorted(str(alike)[6:] for alike in ALIKE[name]))
+    with pytest.raises(DataError, match=f"{name} has type {str(dtype)[6:]}, expected {expected}$"):
+        Kinds.load(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8, torch.complex64], ids=str)
+def test_a_checkpoint_of_another_kind_of_numbers_is_refused(gpt2, tmp_path, dtype):
+    gpt2.save_pretrained(tmp_path)
+    tensors, metadata = read_tensors(tmp_path / "model.safetensors")
+    save_file({k: v.to(dtype) for k, v in tensors.items()}, tmp_path / "model.safetensors", metadata)
+    with pytest.raises(DataError, match=f"has type {str(dtype)[6:]}, expected bfloat16 or float16 or"):
+        GPT.from_transformers(tmp_path)

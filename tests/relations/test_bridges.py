@@ -11,8 +11,9 @@ import torch
 from torch.nn import functional as F
 
 import erlangen as er
-from erlangen.errors import ParameterError, SizeError
+from erlangen.errors import ErlangenError, ParameterError, SizeError
 from erlangen.integrations import masks
+from erlangen.relations.neighborhoods import Neighborhoods
 
 rng = np.random.default_rng(0)
 
@@ -100,12 +101,42 @@ def test_attention_over_a_mask_is_that_of_sdpa():
             lambda: er.FromMask(np.ones((2, 4, 4), bool)),
             r"PerHead.from_mask\(mask\).*Batch.from_mask\(mask\)",
         ),
+        *(
+            (lambda make=make, mask=mask: make(mask), f"got {kind}; for an additive mask pass mask == 0")
+            for kind in ("float16", "float32", "float64", "complex64")
+            for make, mask in (
+                (er.FromMask, np.zeros((3, 3), kind)),
+                (er.FromMask, np.ones((3, 3), kind)),
+                (er.FromMask, np.where(np.tri(3) > 0, 0, -np.inf).astype(kind)),
+                (er.PerHead.from_mask, np.zeros((2, 3, 3), kind)),
+                (er.Batch.from_mask, np.zeros((2, 3, 3), kind)),
+            )
+        ),
+        (lambda: er.FromMask(torch.zeros(3, 3, dtype=torch.bfloat16)), "for an additive mask pass mask == 0"),
+        (lambda: er.FromMask([["a"]]), "got <U1"),
+        (lambda: er.FromMask([[None]]), "got object"),
+        (lambda: er.FromMask([[0, 2]]), "0/1 integers, 1 = may be read, got 2"),
         (lambda: er.FromMask(torch.ones(2, 3, 4, 4)), r"\(2, 3, 4, 4\): write Batch.from_mask\(mask\)"),
     ],
 )
 def test_what_is_no_mask_or_no_document_is_refused(make, message):
     with pytest.raises(ParameterError, match=message):
         make()
+
+
+@pytest.mark.parametrize("give", [list, tuple, iter, lambda rows: [torch.tensor(row) for row in rows]])
+@pytest.mark.parametrize(
+    "make",
+    [er.FromMask, er.Graph, er.Graph.from_pairs, er.Graph.from_edge_index, er.PerHead.from_mask,
+     er.Batch.from_mask, er.Documents.from_ids, er.Documents.from_cu_seqlens,
+     lambda rows: er.Triples(3, rows), lambda rows: er.Weighted(er.Full(), bias=rows),
+     lambda rows: er.Nearest(1).on(rows, rows), lambda rows: er.Causal().rows(rows, keys=3),
+     lambda rows: er.Causal().on(3).restrict(rows), lambda rows: er.Causal().on(3).permute(rows),
+     Neighborhoods.from_dense, lambda rows: er.Causal().on(3).contains(rows, 0)],
+)  # fmt: skip
+def test_rows_of_unequal_length_are_refused_in_words(make, give):
+    with pytest.raises(ErlangenError):
+        make(give([[1], [1, 0]]))
 
 
 RELATIONS = {

@@ -13,10 +13,10 @@ from erlangen.relations.files import is_relation_file, read_relation
 def test_masks_round_trip(tmp_path):
     mask = Causal().on(4).dense()
     np.save(tmp_path / "mask.npy", mask)
-    np.save(tmp_path / "floats.npy", mask.astype(np.float32))
+    np.save(tmp_path / "bytes.npy", mask.astype(np.uint8))
     np.savetxt(tmp_path / "mask.csv", mask.astype(int), fmt="%d", delimiter=",")
     (tmp_path / "words.csv").write_text("True, False\ntrue,TRUE\n\n")
-    for name in ("mask.npy", "floats.npy", "mask.csv"):
+    for name in ("mask.npy", "bytes.npy", "mask.csv"):
         assert read_relation(tmp_path / name) == FromMask(mask)
     assert read_relation(tmp_path / "words.csv") == FromMask([[1, 0], [1, 1]])
 
@@ -32,6 +32,7 @@ def test_edge_lists(tmp_path):
     [
         ("mask.csv", b"1,0\n1\n", r"line 2: 1 entries, but the first row has 2"),
         ("mask.csv", b"1,0\n1,x\n", r"line 2, entry 2: expected 0 or 1, got 'x'"),
+        ("mask.csv", b"0.0,0.0\n", r"line 1, entry 1: expected 0 or 1, got '0.0'"),
         ("mask.csv", b"1,2\n", r"line 1, entry 2: expected 0 or 1, got '2'"),
         ("mask.csv", b"", r"no rows"),
         ("mask.csv", b"\xff\xfe\x00", r"UTF-8"),
@@ -53,7 +54,11 @@ def test_malformed_files(tmp_path, name, content, message):
 def test_arrays_that_are_no_masks(tmp_path):
     for array, message in (
         (np.zeros(3), "shape"),
-        (np.full((2, 2), 0.5), "booleans or 0 and 1"),
+        (np.full((2, 2), 2), "booleans or 0 and 1"),
+        *(
+            (np.zeros((2, 2), kind), f"got {kind}; of an additive mask save mask == 0")
+            for kind in ("float16", "float32", "float64", "complex64")
+        ),
         (np.array([["a"]]), "booleans or 0 and 1"),
         (np.array([[None]], dtype=object), "not a NumPy array file"),
     ):

@@ -65,10 +65,25 @@ def test_weights_are_said_not_dropped_in_silence(kind):
         assert quiet(kind(plain)).edges().tolist() == [[0, 1], [1, 0]]
 
 
-def test_entries_of_a_sparse_matrix_are_added_up():
-    there_and_away = scipy.sparse.coo_array(([1, -1, 1], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
-    assert quiet(there_and_away).edges().tolist() == [[1, 0]]
-    assert there_and_away.nnz == 3  # what was given is not changed
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "i4", "u8", "f4", "f8", "c8", "?"])
+@pytest.mark.parametrize("make", [scipy.sparse.coo_matrix, scipy.sparse.coo_array, scipy.sparse.csr_matrix])
+def test_an_edge_is_stored_however_often_and_whatever_the_entries_add_up_to(kind, make):
+    bits = np.dtype(kind).itemsize * 8
+    value = 2 ** (bits - 2) if np.dtype(kind).kind in "iu" else 1
+    for values in ([value] * 4, [1] * 256, [1, -1] if np.dtype(kind).kind in "ifc" else [1, 1]):
+        data = np.array(values, dtype=kind)
+        if make is scipy.sparse.csr_matrix:
+            matrix = make((data, np.ones(data.size, int), np.array([0, data.size, data.size])), shape=(2, 2))
+        else:
+            matrix = make((data, (np.zeros(data.size, int), np.ones(data.size, int))), shape=(2, 2))
+        if kind == "?":  # as often as they are stored, booleans weigh nothing
+            assert quiet(matrix) == er.Graph([(0, 1)], nodes=2)
+        else:
+            with pytest.warns(UserWarning, match="store one entry for each edge"):
+                assert er.Graph(matrix) == er.Graph([(0, 1)], nodes=2)
+        assert matrix.nnz == data.size  # what was given is not changed
+    zeros = scipy.sparse.coo_matrix((np.zeros(2, kind), ([0, 0], [1, 1])), shape=(2, 2))
+    assert quiet(zeros) == er.Graph([], nodes=2)
 
 
 def test_weights_of_networkx_are_said():
@@ -77,6 +92,17 @@ def test_weights_of_networkx_are_said():
     weighted.add_edge(0, 1, weight=2.0)
     with pytest.warns(UserWarning, match="no weights"):
         er.Graph(weighted)
+
+
+@pytest.mark.parametrize("several", [np.array([1, 2]), torch.tensor([1, 2]), torch.tensor([[1.0, 0.0]])])
+@pytest.mark.parametrize("make", [networkx.Graph, networkx.DiGraph, networkx.MultiGraph])
+def test_weights_of_networkx_that_are_no_numbers_are_refused(make, several):
+    graph = make([(1, 0)])
+    graph.add_edge(0, 1, weight=several)
+    with pytest.raises(ParameterError, match=r"takes weights that are numbers, got .* on the edge \("):
+        er.Graph(graph)
+    for single in (np.array(1), np.array([1.0]), torch.tensor(1)):
+        assert quiet(make([(0, 1, {"weight": single})])).nodes == 2
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4))

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +82,26 @@ def test_the_index_is_no_part_of_the_relation():
     assert other == er.Nearest(3) != er.Nearest(4)
     with pytest.raises(ParameterError, match="exact, faiss, got 'annoy'"):
         er.Nearest(3, index="annoy")
+
+
+@pytest.mark.parametrize("give", [np.array, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    "kind", ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
+)
+def test_inner_products_of_every_type_are_those_of_wide_numbers(kind, give):
+    rng = np.random.default_rng(0)
+    largest = {"bool": 1, "int8": 127, "uint8": 255, "int16": 2**15 - 1, "float16": 300}.get(kind, 2**20)
+    queries, keys = (rng.integers(0, largest + 1, (rows, 5)).astype(kind) for rows in (4, 30))
+    scores = queries.astype(np.float64) @ keys.astype(np.float64).T
+    expected = np.zeros(scores.shape, bool)
+    np.put_along_axis(expected, np.argsort(-scores, axis=1, kind="stable")[:, :3], True, axis=1)
+    assert np.array_equal(er.Nearest(3).on(give(queries), give(keys)).dense(), expected)
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [np.ones((2, 2), complex), torch.ones(2, 2) * 1j, np.full((2, 2), None), np.full((2, 2), "a")],
+)
+def test_vectors_of_no_real_numbers_are_refused(vectors):
+    with pytest.raises(ParameterError, match="vectors of real numbers, got"):
+        er.Nearest(1).on(vectors, vectors)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
+import pickletools
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,20 @@ from scipy.sparse import csr_matrix
 
 from erlangen.errors import DataError
 from erlangen.training import plain_pickle
-from hostile_pickles import GOOD, HOSTILE, P2, SPARSE_LIES, sparse
+from hostile_pickles import (
+    ARRAY,
+    BUILD,
+    FALSE,
+    GOOD,
+    HOSTILE,
+    P2,
+    SPARSE_LIES,
+    dtype,
+    number,
+    plain,
+    raw,
+    sparse,
+)
 
 TYPES = ["b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">i4", ">f8"]
 
@@ -80,3 +95,69 @@ def test_hostile_pickles_are_refused_in_a_process_of_their_own():
     assert run.returncode == 0, run.stdout[-500:] + run.stderr[-2000:]
     seen = dict(line.split(" | ")[:2] for line in run.stdout.splitlines())
     assert dict.fromkeys((*HOSTILE, *SPARSE_LIES), "refused") == seen
+
+
+def test_exactly_the_types_of_numbers_that_numpy_has_are_read():
+    """Every code of a letter and a digit: one of NumPy's numbers, or refused."""
+    for letter in "biufcmMOSUVx":
+        for size in range(10):
+            code = f"{letter}{size}"
+            if code in TYPES:
+                assert plain_pickle.read(P2 + dtype(code) + b".").code == code
+            else:
+                with pytest.raises(DataError):
+                    plain_pickle.read(P2 + dtype(code) + b".")
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError, MemoryError, AttributeError, RecursionError])
+def test_a_step_that_fails_in_any_way_is_refused(monkeypatch, error):
+    def fails(machine, name, argument):
+        raise error("within")
+
+    monkeypatch.setattr(plain_pickle._Machine, "take", fails)
+    with pytest.raises(DataError, match="its instructions are broken: within"):
+        plain_pickle.read(P2 + b"N.")
+
+
+@pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8"])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_parts_of_every_width_are_the_matrix_of_wide_parts_or_refused(kind, data):
+    """Against the rules of a sparse matrix in Python's integers, which never wrap."""
+    ends = np.iinfo(kind)
+    near = st.sampled_from([0, 1, 2, ends.max, ends.min, ends.max - 1, -2, -1])
+    count = data.draw(st.integers(0, 4))
+    indptr = [0, *data.draw(st.lists(near | st.integers(0, 4), min_size=1, max_size=4))]
+    indices = data.draw(st.lists(st.integers(0, 2) | near, min_size=count, max_size=count))
+    parts = {"_shape": (len(indptr) - 1, 3), "indptr": np.array(indptr, kind)}
+    parts |= {"indices": np.array(indices, kind), "data": np.ones(count, "f4")}
+    grows = all(a <= b for a, b in itertools.pairwise(indptr)) and indptr[-1] == count
+    if not grows or not all(0 <= index < 3 for index in indices):
+        with pytest.raises(DataError):
+            plain_pickle.Sparse(parts).dense()
+        return
+    expected = np.zeros(parts["_shape"], np.float32)
+    for row, (start, stop) in enumerate(itertools.pairwise(indptr)):
+        for index in indices[start:stop]:
+            expected[row, index] += 1
+    assert np.array_equal(plain_pickle.Sparse(parts).dense(), expected)
+
+
+@pytest.mark.parametrize("code", ["u1", ">u4", "f8"])
+def test_arrays_of_one_string_take_no_more_memory_than_is_bounded(monkeypatch, code):
+    """What a short pickle names again and again, each array copies."""
+    monkeypatch.setattr(plain_pickle, "MAX_BYTES", 1 << 20)
+    size, numbers = 1 << 16, (1 << 16) // int(code[-1])
+    state = b"(" + number(1) + number(numbers) + b"\x85h\x01" + FALSE + b"h\x00t" + BUILD
+    order, kind = (code[0], code[1:]) if code[0] == ">" else ("<", code)
+    head = P2 + raw(bytes(size)) + b"q\x00" + plain(kind, order) + b"q\x01" + b"]"
+    within = head + b"(" + (ARRAY + state) * 16 + b"e"
+    assert len(within) < 1 << 20
+    read = plain_pickle._Machine()
+    for instruction, argument, _ in pickletools.genops(within + b"."):
+        if instruction.name != "STOP":
+            read.take(instruction.name, argument)
+    assert read.room == 0
+    for beyond in (head + b"(" + (ARRAY + state) * 17 + b"e.", head + ARRAY + state * 17 + b"."):
+        with pytest.raises(DataError, match="the arrays have at most 1,048,576 bytes together"):
+            plain_pickle.read(beyond)

@@ -178,3 +178,23 @@ def test_a_sparse_matrix_of_lies_is_refused(tmp_path):
     (tmp_path / "ind.cora.x").write_bytes(pickle.dumps(bad, protocol=3))
     with pytest.raises(DataError, match="matrix of numbers"):
         planetoid.load("Cora", tmp_path)
+
+
+@pytest.mark.parametrize("part", ["x", "tx", "allx", "y", "ty", "ally"])
+def test_numbers_that_are_no_words_or_labels_are_refused(tmp_path, part):
+    written(tmp_path)
+    path = tmp_path / f"ind.cora.{part}"
+    value = planetoid._matrix(tmp_path, "cora", part).astype(np.float64)
+    bad = [np.nan, np.inf, -np.inf, -1.0, 1e300] + ([0.5, 2.0] if "y" in part else [])
+    for number in bad:
+        changed = value.copy()
+        changed[1, 0] = number
+        path.write_bytes(pickle.dumps(changed, protocol=3))
+        with pytest.raises(DataError, match=r"finite and not negative|at most one label"):
+            planetoid.read("Cora", tmp_path)
+    if "y" in part:
+        changed = value.copy()
+        changed[1] = 1
+        path.write_bytes(pickle.dumps(changed, protocol=3))
+        with pytest.raises(DataError, match="at most one label"):
+            planetoid.read("Cora", tmp_path)

@@ -72,7 +72,7 @@ def wanted(relation: Any, queries: int, keys: int) -> str:
     """An expected relation at a size: its expression, or in words where it was given as a mask.
 
     >>> from erlangen.relations import FromMask, Full
-    >>> wanted(Full(), 9, 9), wanted(FromMask(np.tri(9)), 9, 9)
+    >>> wanted(Full(), 9, 9), wanted(FromMask(np.tri(9) > 0), 9, 9)
     ('Full()', 'Causal()')
     >>> wanted(FromMask(np.random.default_rng(0).random((9, 9)) < 0.5), 9, 9)
     'the given mask (39 of 81 pairs; row 0 reads 1..3)'

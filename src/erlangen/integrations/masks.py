@@ -49,6 +49,10 @@ def from_additive(values: Tensor) -> FromMask:
     >>> from_additive(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]))
     FromMask([[1, 0], [1, 1]])
     """
+    if not values.is_floating_point():
+        raise ParameterError(
+            f"an additive mask holds real numbers, got {values.dtype}; for booleans write FromMask(mask)"
+        )
     hidden = values <= torch.finfo(values.dtype).min / 2
     if not (hidden | (values == 0)).all():
         odd = values[~hidden & (values != 0)][0].item()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import reprlib
 import threading
 from dataclasses import fields, is_dataclass
 from itertools import count
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,8 +23,13 @@ KEY = "erlangen"
 """The entry of the file's metadata that holds the model's name and configuration."""
 SPARE = 8
 """How many times more parameters than tensors a model may register: tied and replaced ones count, too."""
+SPARE_SIZE = 1 << 20
+"""Largest size in a configuration beyond what the file has numbers for, such as a distance in a relation."""
 SPARE_NUMBERS = 1 << 26
 """Numbers in buffers that a model may compute for itself beyond what the file holds."""
+
+_REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+"""Types of numbers that may stand for one another: models are saved in half or double precision, too."""
 
 
 class Saved(nn.Module):
@@ -67,7 +74,7 @@ class Saved(nn.Module):
     def load(cls, path: str | Path) -> Self:
         """The model in a file that `save` wrote, in its types of numbers, on the CPU and in training mode."""
         tensors, metadata = read_tensors(Path(path))
-        config = _config(cls, Path(path), metadata.get(KEY))
+        config = _config(cls, Path(path), metadata.get(KEY), tensors)
         _require_fit(cls, config, tensors, str(path))
         model = cls(config)
         fill(model, tensors, str(path))
@@ -147,7 +154,7 @@ def _value(plain: Any) -> Any:
     return plain
 
 
-def _config(model: type[Saved], path: Path, about: str | None) -> Any:
+def _config(model: type[Saved], path: Path, about: str | None, tensors: dict[str, Any]) -> Any:
     name = model.__name__
     if about is None:
         raise DataError(f"{path}: a safetensors file, but not one written by {name}.save")
@@ -156,6 +163,7 @@ def _config(model: type[Saved], path: Path, about: str | None) -> Any:
         found, plain = told["model"], dict(told["config"])
         if found != name:
             raise DataError(f"{path} holds a {found}; use {found}.load")
+        _require_modest(model, plain, tensors, str(path))
         return from_plain(model.Config, plain)
     except DataError:
         raise
@@ -163,6 +171,30 @@ def _config(model: type[Saved], path: Path, about: str | None) -> Any:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
+
+
+def _require_modest(kind: type[Saved], plain: dict[str, Any], tensors: dict[str, Any], where: str) -> None:
+    """Raise `DataError` for numbers that no configuration of such a file has, before one is made of them.
+
+    A configuration may bind its relation to its sizes, which takes memory for each position.
+    """
+    most = SPARE * sum(tensor.numel() for tensor in tensors.values()) + SPARE_SIZE
+    types = {field.name: field.type for field in fields(kind.Config)}
+    for name, value in plain.items():
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) > most:
+                raise DataError(
+                    f"{where}: {name}={reprlib.repr(number)} is larger than any {kind.__name__} of its "
+                    "tensors has"
+                )
+        if types.get(name) in ("float", float):
+            least = 0.0 if name == "norm_eps" else -inf
+            real = value if isinstance(value, (int, float)) and not isinstance(value, bool) else nan
+            if not (isfinite(real) and real >= least):
+                raise DataError(
+                    f"{where}: expected a finite number{' >= 0' * (least == 0)} for {name}, got "
+                    f"{reprlib.repr(value)}"
+                )
 
 
 def _require_fit(kind: type[Saved], config: Any, tensors: dict[str, Any], where: str) -> None:
@@ -192,7 +224,7 @@ def _require_fit(kind: type[Saved], config: Any, tensors: dict[str, Any], where:
 
 
 def fill(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
-    """Put tensors into a model under exactly its names and shapes, keeping their types.
+    """Put tensors into a model under exactly its names and shapes, keeping their types of numbers.
 
     >>> fill(nn.Linear(2, 1), {}, "the file")
     Traceback (most recent call last):
@@ -216,6 +248,16 @@ def _compare(model: nn.Module, tensors: dict[str, Any], where: str) -> None:
             raise DataError(
                 f"{where}: {name} has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
             )
+        alike = _REAL if tensor.dtype in _REAL else {tensor.dtype}
+        if tensors[name].dtype not in alike:
+            raise DataError(
+                f"{where}: {name} has type {_type(tensors[name].dtype)}, "
+                f"expected {' or '.join(sorted(map(_type, alike)))}"
+            )
+
+
+def _type(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _first(names: set[str], most: int = 8) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.relations.graphs import FromMask
-from erlangen.relations.lookup import to_numpy
+from erlangen.relations.lookup import booleans, to_numpy
 from erlangen.relations.partitions import keys_read
 from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.registry import written
@@ -173,7 +173,7 @@ class PerHead(Family):
         >>> PerHead.from_mask([[[1, 0], [1, 1]], [[1, 1], [1, 1]]])
         PerHead([FromMask([[1, 0], [1, 1]]), FromMask([[1, 1], [1, 1]])])
         """
-        array = _booleans(mask, "PerHead.from_mask", "(heads, queries, keys)", (3,))
+        array = _masks(mask, "PerHead.from_mask", "(heads, queries, keys)", (3,))
         return cls(_read(head) for head in array)
 
 
@@ -222,7 +222,7 @@ class Batch(Family):
         got float64; for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0
         """
         shapes = "(batch, keys), (batch, queries, keys) or (batch, heads, queries, keys)"
-        array = _booleans(mask, "Batch.from_mask", shapes, (2, 3, 4))
+        array = _masks(mask, "Batch.from_mask", shapes, (2, 3, 4))
         if array.ndim == 2:
             array = array[:, None]
         if array.ndim == 3 or array.shape[1] == 1:
@@ -234,20 +234,12 @@ class Batch(Family):
         return isinstance(member, (Relation, PerHead))
 
 
-def _booleans(mask: Any, what: str, shapes: str, dimensions: tuple[int, ...]) -> np.ndarray:
-    """A mask as booleans, or an error that says what is read."""
+def _masks(mask: Any, what: str, shapes: str, dimensions: tuple[int, ...]) -> np.ndarray:
+    """Masks as booleans, or an error that says what is read."""
     array = to_numpy(mask)
     if array.ndim not in dimensions or 0 in array.shape[:-2] or not array.shape[0]:
         raise ParameterError(f"{what}(mask) takes {shapes}, got shape {array.shape}")
-    if array.dtype != bool and not np.issubdtype(array.dtype, np.integer):
-        raise ParameterError(
-            f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {array.dtype}; "
-            "for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0"
-        )
-    if array.dtype != bool and not ((array == 0) | (array == 1)).all():
-        odd = array[(array != 0) & (array != 1)][0]
-        raise ParameterError(f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {odd}")
-    return array.astype(bool)
+    return booleans(array, what)
 
 
 def _read(mask: np.ndarray) -> Relation:

@@ -38,7 +38,7 @@ def is_relation_file(text: str) -> bool:
 def read_relation(path: str | Path, nodes: int | None = None) -> Relation:
     """The relation in a file, by its ending.
 
-    - `.npy`: a 2-D mask of booleans or 0/1, True = query (row) reads key (column). Never unpickled.
+    - `.npy`: a 2-D mask of booleans or 0/1 integers, True = query (row) reads key (column). Never unpickled.
     - `.csv`: the same, one row per line, entries 0/1 or True/False separated by commas.
     - `.edges`, `.txt`: one edge per line, `query key`, integers from 0 separated by blanks or a comma;
       lines that start with # are comments. `nodes` gives the number of positions.
@@ -72,10 +72,13 @@ def _array(path: Path) -> np.ndarray:
             left = path.stat().st_size - file.tell()
             if dtype.hasobject:
                 raise DataError(f"{path}: not a NumPy array file of numbers: it holds objects")
-            if dtype.kind not in "biufc":
-                raise DataError(f"{path}: a mask holds booleans or 0 and 1, got {dtype}")
             if len(shape) != 2 or min(shape) < 0:
                 raise DataError(f"{path}: a mask has shape (queries, keys), got {shape}")
+            if dtype.kind not in "biu":
+                raise DataError(
+                    f"{path}: a mask holds booleans or 0 and 1 in integers, 1 = may be read, got {dtype}; "
+                    "of an additive mask save mask == 0, of one of 1.0 and 0.0 save mask != 0"
+                )
             if count > MAX_ENTRIES:
                 raise DataError(f"{path}: masks of at most {MAX_ENTRIES:,} entries are read, got {shape}")
             if count * dtype.itemsize != left:
@@ -89,12 +92,12 @@ def _array(path: Path) -> np.ndarray:
         raise
     except Exception as error:  # a header is text that NumPy evaluates: it may fail in any way
         raise DataError(f"{path}: not a NumPy array file ({str(error)[:200]})") from None
-    if array.dtype != bool and not (np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()):
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise DataError(f"{path}: a mask holds booleans or 0 and 1, got {array.dtype} with other values")
     return array != 0
 
 
-_ENTRIES = {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True}
+_ENTRIES = {"0": False, "1": True, "false": False, "true": True}
 
 
 def _table(path: Path) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import nearest, sizes
-from erlangen.relations.lookup import is_torch, to_numpy
+from erlangen.relations.lookup import booleans, is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods, edge_array
 from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation, Site, need_joint, need_keys, need_vectors
@@ -34,7 +34,7 @@ class Graph(Relation):
       and `from_pairs` and `from_edge_index` say which is meant;
     - a networkx graph: an arc u -> v lets v read u, an undirected edge both. Integer labels are the positions
       and must be 0 .. n - 1, in whatever order they were added; other labels are numbered in that order;
-    - a scipy sparse matrix: i reads j where A[i, j] != 0.
+    - a scipy sparse matrix: i reads j where it stores an entry (i, j) other than 0.
 
     A graph has no weights: a matrix or networkx graph that has some is read with a warning. `Weighted` keeps
     them. With `nodes` the graph has exactly that many positions; without, it may be bound to any size that
@@ -132,7 +132,7 @@ class Graph(Relation):
 @final
 @dataclass(frozen=True, init=False, repr=False)
 class FromMask(Relation):
-    """The relation of a dense boolean mask of shape (queries, keys), True = may read.
+    """The relation of a dense mask of booleans or 0/1 integers, shape (queries, keys), True = may read.
 
     Bound to exactly its number of keys. Its rows are the last positions, so fewer queries give its last rows.
 
@@ -154,14 +154,7 @@ class FromMask(Relation):
                     else "Batch.from_mask(mask) for (batch, heads, queries, keys)"
                 )
             )
-        if array.dtype != bool and not (
-            np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()
-        ):
-            raise ParameterError(
-                f"FromMask(mask) takes booleans (True = may read) or 0/1, got {array.dtype}; "
-                "for an additive mask pass mask > -inf"
-            )
-        object.__setattr__(self, "_bound", Neighborhoods.from_dense(array))
+        object.__setattr__(self, "_bound", Neighborhoods.from_dense(booleans(array, "FromMask")))
 
     @classmethod
     def _of(cls, bound: Neighborhoods) -> FromMask:
@@ -288,7 +281,7 @@ class Nearest(Relation):
         rows = site.positions.size
         if self.k >= site.keys:  # all of them, whatever the vectors
             return Neighborhoods.from_bands(site.keys, np.zeros(rows, np.int64), np.full(rows, site.keys))
-        queries, keys = to_numpy(site.query_vectors), to_numpy(site.key_vectors)
+        queries, keys = (_wide(vectors) for vectors in (site.query_vectors, site.key_vectors))
         starts = nearest.INDICES[self.index](queries, keys, self.k).ravel()
         return Neighborhoods.from_runs(
             rows, site.keys, np.repeat(np.arange(rows), self.k), starts, starts + 1
@@ -296,6 +289,16 @@ class Nearest(Relation):
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         need_vectors(self, Site(np.empty(0, np.int64), 0))
+
+
+def _wide(vectors: Any) -> np.ndarray:
+    """Vectors in a type whose inner products neither wrap nor round more than they must."""
+    array = to_numpy(vectors)
+    if array.dtype.kind not in "biuf":
+        raise ParameterError(f"Nearest takes vectors of real numbers, got {array.dtype}")
+    if array.dtype.kind == "f":
+        return array.astype(np.float32) if array.dtype.itemsize < 4 else array
+    return array.astype(np.float64)
 
 
 def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
@@ -306,11 +309,15 @@ def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
         matrix = edges.tocoo(copy=True)
         if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ParameterError(f"Graph takes a square sparse matrix, got shape {matrix.shape}")
-        matrix.sum_duplicates()
+        # Entries of one place are not added up: in a narrow type the sum may wrap to 0.
         kept = matrix.data != 0
-        if (matrix.data[kept] != 1).any():
-            _say_weights("write matrix != 0")
-        return np.stack([matrix.row[kept], matrix.col[kept]], axis=1).astype(np.int64), matrix.shape[0]
+        pairs = np.stack([matrix.row[kept], matrix.col[kept]], axis=1).astype(np.int64)
+        if matrix.dtype != bool:
+            if np.unique(pairs[:, 0] * matrix.shape[1] + pairs[:, 1]).size < len(pairs):
+                _say_weights("store one entry for each edge")
+            elif (matrix.data[kept] != 1).any():
+                _say_weights("write matrix != 0")
+        return pairs, matrix.shape[0]
     if hasattr(edges, "nodes") and hasattr(edges, "is_directed"):  # networkx
         return _networkx(edges)
     if is_torch(edges):
@@ -349,8 +356,17 @@ def _networkx(graph: Any) -> tuple[np.ndarray, int]:
     arcs = [(number[target], number[source]) for source, target in graph.edges()]
     if not graph.is_directed():
         arcs += [(key, query) for query, key in arcs]
-    if any(weight != 1 for _, _, weight in graph.edges(data="weight", default=1)):
-        _say_weights("remove the attribute weight of its edges")
+    for source, target, weight in graph.edges(data="weight", default=1):
+        try:
+            plain = bool(weight == 1)
+        except (TypeError, ValueError, RuntimeError):  # an array is neither equal nor unequal
+            raise ParameterError(
+                f"Graph(networkx graph) takes weights that are numbers, got {reprlib.repr(weight)} on the "
+                f"edge {reprlib.repr((source, target))}; remove the attribute weight of its edges"
+            ) from None
+        if not plain:
+            _say_weights("remove the attribute weight of its edges")
+            break
     return edge_array(arcs), len(labels)
 
 

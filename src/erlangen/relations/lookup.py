@@ -49,7 +49,7 @@ def indices(*values: Any) -> tuple[Any, ...]:
 
 
 def _widened(value: Any) -> np.ndarray:
-    array = np.asarray(value)
+    array = to_numpy(value)
     if array.size == 0 and array.dtype == np.float64:  # an empty list has no integers to tell its type
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
@@ -127,7 +127,13 @@ def to_numpy(value: Any) -> np.ndarray:
     tensor still has its numbers; inside `vmap` it has several, and a relation cannot depend on them.
     """
     if not is_torch(value):
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except (TypeError, ValueError, RuntimeError) as error:  # rows of unequal length, for one
+            raise ParameterError(
+                f"expected numbers in rows of equal length, got a {type(value).__name__} that NumPy cannot "
+                f"read: {str(error)[:200]}"
+            ) from None
     torch = sys.modules["torch"]
     kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout)
     if value.is_nested or value.is_meta or value.layout != torch.strided:
@@ -145,6 +151,28 @@ def to_numpy(value: Any) -> np.ndarray:
             raise ParameterError(
                 f"the numbers of a {type(value).__name__} cannot be read here: {error}"
             ) from None
+
+
+def booleans(array: np.ndarray, what: str) -> np.ndarray:
+    """A mask as booleans; only booleans and 0/1 integers tell what they mean.
+
+    Numbers of 0.0 alone are an additive mask that hides nothing as well as a mask that hides everything.
+
+    >>> booleans(np.array([[0.0, 0.0]]), "FromMask")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: FromMask(mask) takes booleans or 0/1 integers, 1 = may be read, got
+    float64; for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0
+    """
+    if array.dtype != bool and array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ParameterError(
+            f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {array.dtype}; "
+            "for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0"
+        )
+    if array.dtype != bool and not ((array == 0) | (array == 1)).all():
+        odd = array[(array != 0) & (array != 1)][0]
+        raise ParameterError(f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {odd}")
+    return array.astype(bool)
 
 
 def _unwrapped(tensor: Any) -> Any:

@@ -51,5 +51,18 @@ class History:
 
     @classmethod
     def unpacked(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> History:
-        """The inverse of `packed`."""
-        return cls(tensors["losses"].tolist(), facts["evaluations"], facts["seconds"], facts["stopped"])
+        """The inverse of `packed`; a `ValueError` unless `packed` could have written it."""
+        losses, evaluations, seconds = tensors["losses"], facts["evaluations"], facts["seconds"]
+        for what, holds in (
+            ("losses are one number of 64 bits a step", losses.dim() == 1 and losses.dtype == torch.float64),
+            (
+                "evaluations are a list of values by name, each with its step",
+                isinstance(evaluations, list)
+                and all(isinstance(e, dict) and "step" in e for e in evaluations),
+            ),
+            ("seconds are a number", type(seconds) in (int, float) and 0 <= seconds < float("inf")),
+            ("stopped is true or false", type(facts["stopped"]) is bool),
+        ):
+            if not holds:
+                raise ValueError(f"expected that {what}")
+        return cls(losses.tolist(), evaluations, seconds, facts["stopped"])

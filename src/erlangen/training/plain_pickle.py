@@ -20,13 +20,13 @@ import numpy as np
 from erlangen.errors import DataError
 
 MAX_BYTES = 1 << 27
-"""Longest pickle that is read; PubMed's largest has 11 MB."""
+"""Longest pickle that is read, and most bytes that its arrays have together; PubMed's largest has 11 MB."""
 MAX_STEPS = 2_000_000
 """Most instructions that are followed: a few seconds. PubMed's citations need 150,000."""
 MAX_ENTRIES = 50_000_000
 """Largest dense matrix, in entries. Citeseer's has 12 million."""
 
-_CODE = re.compile(r"[biuf][1248]", re.ASCII)
+_CODE = re.compile(r"b1|[iu][1248]|f[248]", re.ASCII)
 
 
 def read(pickled: bytes) -> Any:
@@ -50,9 +50,9 @@ def read(pickled: bytes) -> Any:
             if instruction.name == "STOP":
                 return _value(machine.result())
             machine.take(instruction.name, argument)
-    except (ValueError, IndexError, KeyError, OverflowError, UnicodeError) as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except Exception as error:  # instructions in any order fail in any way
         raise DataError(f"its instructions are broken: {error}") from None
     raise DataError("its instructions have no end")
 
@@ -71,7 +71,10 @@ class Sparse:
         for part in (indptr, indices, data):
             _need(isinstance(part, np.ndarray) and part.ndim == 1, "the parts of a sparse matrix are arrays")
         _need(indptr.dtype.kind == indices.dtype.kind == "i", "the places of a sparse matrix are integers")
-        _need(rows * columns <= MAX_ENTRIES, f"a matrix has at most {MAX_ENTRIES:,} entries")
+        most = max(rows, rows * columns, indptr.size, indices.size)
+        _need(most <= MAX_ENTRIES, f"a matrix has at most {MAX_ENTRIES:,} entries")
+        # In the types of the file, which may be narrow, differences could wrap and look as they should.
+        indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
         filled = np.diff(indptr)
         _need(
             indptr.size == rows + 1
@@ -107,17 +110,20 @@ class _Array:
 
     value: np.ndarray | None = None
 
-    def build(self, state: Any) -> None:
+    def build(self, state: Any, room: int) -> int:
+        """Take type, shape and bytes, at most `room` of them; how many they are."""
         _need(isinstance(state, tuple) and len(state) == 5, "the state of an array has five entries")
         _, shape, kind, fortran, raw = state
         _need(isinstance(kind, _Type) and type(fortran) is bool, "an array has a type and an order")
         _need(isinstance(raw, (str, bytes)), "the numbers of an array are bytes")
-        raw = raw.encode("latin1") if isinstance(raw, str) else raw
         shape = _shape(shape)
         dtype = np.dtype(kind.order + kind.code)
         _need(prod(shape) * dtype.itemsize == len(raw), "an array has as many bytes as its shape needs")
+        _need(len(raw) <= room, f"the arrays have at most {MAX_BYTES:,} bytes together")
+        raw = raw.encode("latin1") if isinstance(raw, str) else raw
         read_only = np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
         self.value = read_only.astype(dtype.newbyteorder("="))
+        return len(raw)
 
 
 def _shape(value: Any, axes: int | None = None) -> tuple[int, ...]:
@@ -178,6 +184,8 @@ class _Machine:
         self.below: list[list[Any]] = []
         """What lay on the stack before each mark."""
         self.memo: dict[int, Any] = {}
+        self.room = MAX_BYTES
+        """Bytes that arrays may still have: many may share one string of the pickle, and each copies it."""
 
     def result(self) -> Any:
         _need(len(self.stack) == 1 and not self.below, "one value is left at the end")
@@ -275,7 +283,6 @@ class _Machine:
         if name is _RECONSTRUCT and arguments and arguments[0] is _NDARRAY:
             return _Array()
         if name is _DTYPE and arguments and isinstance(arguments[0], str) and _CODE.fullmatch(arguments[0]):
-            np.dtype(arguments[0])  # a code such as b8 is of no type
             return _Type(arguments[0])
         if name is _SPARSE and not arguments:
             return Sparse()
@@ -288,8 +295,10 @@ class _Machine:
 
     def build(self, state: Any) -> None:
         made = self.stack[-1]
-        if isinstance(made, (_Type, _Array)):
+        if isinstance(made, _Type):
             made.build(state)
+        elif isinstance(made, _Array):
+            self.room -= made.build(state, self.room)
         elif isinstance(made, Sparse):
             _need(type(state) is dict, "the state of a sparse matrix is a dictionary")
             made.parts = state

@@ -87,6 +87,9 @@ def read(name: str, folder: str | Path) -> Citations:
     name = _name(name)
     x, tx, allx = (_matrix(folder, name, part) for part in ("x", "tx", "allx"))
     y, ty, ally = (_matrix(folder, name, part) for part in ("y", "ty", "ally"))
+    for part, labels in (("y", y), ("ty", ty), ("ally", ally)):
+        single = bool(((labels == 0) | (labels == 1)).all() and (np.count_nonzero(labels, axis=1) <= 1).all())
+        _need(_path(folder, name, part), "every document has at most one label, a 1 among zeros", single)
     test = _test_index(folder, name)
     listed = _graph(folder, name)
 
@@ -158,6 +161,8 @@ def _matrix(folder: str | Path, name: str, part: str) -> np.ndarray:
         raise DataError(f"{path} is no matrix of numbers: {error}; the file is at {SOURCE}") from None
     numbers = isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.size > 0
     _need(path, "it is a matrix of numbers", numbers and np.issubdtype(matrix.dtype, np.number))
+    modest = bool(matrix.min() >= 0 and matrix.max() < 1e30)  # false of NaN, too; rows are added in float32
+    _need(path, "its numbers are finite and not negative", modest)
     return matrix
 
 

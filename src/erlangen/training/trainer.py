@@ -203,56 +203,57 @@ def _begun(run: Run, path: Path | None, resume: bool) -> tuple[History, dict[str
     if path is None:
         raise ParameterError("resume=True needs the checkpoint to resume from")
     tensors, facts = checkpoints.load(path)
-    best = checkpoints.under("best", tensors) or None
     try:
-        agree(path, dict(facts["config"]), _config(run))
+        checkpoints.agree(path, dict(facts["config"]), _config(run))
+        history = History.unpacked(checkpoints.under("history", tensors), facts["history"])
+        if history.step > run.steps:
+            raise ValueError(f"it is at step {history.step} of {run.steps}")
+        _require_fit(path, run, history, tensors, facts["optimizer"])
         run.model.load_state_dict(checkpoints.under("model", tensors))
         checkpoints.unpack(run.optimizer, checkpoints.under("optimizer", tensors), facts["optimizer"])
-        history = History.unpacked(checkpoints.under("history", tensors), facts["history"])
-        if best is not None:
-            wanted = {name: value.shape for name, value in run.model.state_dict().items()}
-            if {name: value.shape for name, value in best.items()} != wanted:
-                raise ValueError("the weights kept are not those of the model")
-        if type(history.step) is not int or not 0 <= history.step <= run.steps:
-            raise ValueError(f"it is at step {history.step} of {run.steps}")
     except ErlangenError:
         raise
     # What a file says that was changed or made by others may fail in any way.
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError) as error:
         raise DataError(f"{path} does not fit this run, or is damaged: {str(error)[:500]}") from None
-    return history, best
+    return history, checkpoints.under("best", tensors) or None
+
+
+def _require_fit(
+    path: Path, run: Run, history: History, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> None:
+    """Raise `DataError` unless a file has just what `_save` would write of this run after so many steps.
+
+    torch takes more: it casts tensors of other types, begins anew where a state is missing, and replaces the
+    settings of the optimizer. The run would go on, and not be the same.
+    """
+    seen, judge = history.evaluations, run.rule
+    stopped = judge is not None and bool(seen) and judge(seen).stop
+    checkpoints.agree(path, {"stopped by its rule": history.stopped}, {"stopped by its rule": stopped})
+    kept = judge is not None and any(judge(seen[: count + 1]).keep for count in range(len(seen)))
+    untouched = frozenset(facts.get("untouched", ()))
+    optimizer = checkpoints.rehearsed(run.optimizer, history.step > 0, untouched)
+    expected = _tensors(run, history, run.model.state_dict() if kept else None, optimizer[0])
+    checkpoints.agree(path, checkpoints.settings(facts), checkpoints.settings(optimizer[1]))
+    checkpoints.agree(path, checkpoints.described(tensors), checkpoints.described(expected))
 
 
 def _save(path: Path, run: Run, history: History, best: dict[str, Tensor] | None) -> None:
     optimizer, optimizer_facts = checkpoints.packed(run.optimizer)
-    past, past_facts = history.packed()
+    facts = {"config": _config(run), "optimizer": optimizer_facts, "history": history.packed()[1]}
+    checkpoints.save(path, _tensors(run, history, best, optimizer), facts)
+
+
+def _tensors(
+    run: Run, history: History, best: dict[str, Tensor] | None, optimizer: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """All tensors of a checkpoint, by the names that they have in the file."""
+    past, _ = history.packed()
     parts = {"model": run.model.state_dict(), "optimizer": optimizer, "history": past, "best": best or {}}
-    tensors = {
+    return {
         name: value for key, part in parts.items() for name, value in checkpoints.prefixed(key, part).items()
     }
-    facts = {"config": _config(run), "optimizer": optimizer_facts, "history": past_facts}
-    checkpoints.save(path, tensors, facts)
 
 
 def _config(run: Run) -> dict[str, Any]:
     return {**run.config, "steps": run.steps, "seed": run.seed}
-
-
-def agree(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """A `DataError` that names every difference, unless a checkpoint is of the configuration wanted.
-
-    >>> agree(Path("a"), {"steps": 10, "width": 8}, {"steps": 20, "width": 8})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    erlangen.errors.DataError: a is the checkpoint of another run: steps is 10 there and 20 here; ...
-    """
-    nothing = "absent"
-    differing = [
-        f"{name} is {saved.get(name, nothing)!r} there and {wanted.get(name, nothing)!r} here"
-        for name in sorted({*saved, *wanted})
-        if saved.get(name, nothing) != wanted.get(name, nothing)
-    ]
-    if differing:
-        raise DataError(
-            f"{path} is the checkpoint of another run: {', '.join(differing)}; "
-            "resume with the settings it was begun with, or choose another place"
-        )
