@@ -164,7 +164,6 @@ ODD = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize(
     "make",
