@@ -286,7 +286,6 @@ class Examiner:
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
                 others_spread=lambda one, name: others_spread(runner, one, name),
-                rounds=inside.rounds,
             )  # fmt: skip
             integers = {place.name: place for place in runner.places() if place.discrete}
             for flow in flows:

@@ -187,5 +187,3 @@ class Scene:
     awake: Callable[[Content, str], Flow | None] | None = None
     """The flow where nothing hides it: in double precision with small activations (a saturated softmax hides
     edges) and with parameters that are all zero filled (a gate that starts at zero hides what it gates)."""
-    rounds: Callable[[int, int], str | None] | None = None
-    """Where a dependence of a row on a position reaches an operation that rounds inside the model."""

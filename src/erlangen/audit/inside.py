@@ -140,16 +140,16 @@ class Inside:
         )
         return flow, bool(same)
 
-    def rounds(self, row: int, position: int) -> str | None:
+    def rounds(self, row: int | None, position: int) -> str | None:
         """The first operation that makes integers of numbers (the codes of a bottleneck) and is reached by
-        what a row reads of a position; None where none is."""
+        what a row, or any, reads of a position; None where none is."""
         try:
             trace = Trace(self._runner, self._content, self._rows, rounded=True, square=True)
             moved = trace.moved([position])
         except Exception:
             return None  # a model that runs only unobserved
         for event, rows in zip(trace.base, moved, strict=False):
-            if row < rows.shape[1] and rows[:, row].any():
+            if (rows if row is None else rows[:, row : row + 1]).any():
                 return f"{event.label} in {event.module or 'the model'}"
         return None
 

@@ -58,7 +58,10 @@ def _items(first: Content, base: dict[str, torch.Tensor], inputs: Inputs, run: R
     if first.batch < 2:
         return []
     every = range(first.length)
-    moved = _moved(with_content(inputs, first, first.changed(every, 0)), base, run)
+    try:
+        moved = _moved(with_content(inputs, first, first.changed(every, 0)), base, run)
+    except Exception:
+        return []  # placeholders may not change alone
     return [
         (name, axis)
         for name, part in moved.items()

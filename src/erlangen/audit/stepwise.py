@@ -23,16 +23,30 @@ STAY = 0.25
 def settle_rounded(
     verdict: FlowVerdict, content: Content, scene: Scene, inside: Inside, runner: Runner
 ) -> None:
-    """Missing edges of an output of few values are looked for in the numbers before these are rounded: what
-    is rounded moves with some changes only."""
+    """Missing edges of an output of few values, or behind codes inside the model, are looked for in the
+    numbers before these are rounded: what is rounded moves with some changes only."""
     if not any(_missing(finding) for _, finding, _ in verdict.settled) or verdict.role != "own":
         return
-    if not stepwise(runner, content, verdict.flow.output):
-        return
     reason = None
-    if not _read_before(verdict, content, scene, inside):
-        name = verdict.flow.output or "the output"
-        reason = f"{name} takes few values, as rounded numbers do: return the numbers that they are made of"
+    if stepwise(runner, content, verdict.flow.output):
+        if not _read_before(verdict, content, scene, inside):
+            name = verdict.flow.output or "the output"
+            reason = (
+                f"{name} takes few values, as rounded numbers do: return the numbers that they are made of"
+            )
+    else:
+        where = [
+            inside.rounds(one.query, one.key or 0)
+            for _, one, _ in verdict.settled
+            if one is not None and _missing(one)
+        ]
+        if None in where:
+            return
+        if not (scene.covered and _read_before(verdict, content, scene, inside)):
+            reason = (
+                f"not all that is expected is seen, and {where[0]} makes integers of numbers that read more: "
+                "small changes end there; expect AtMost(...) to leave missing edges out"
+            )
     verdict.settled = [
         (what, None, reason) if _missing(finding) else (what, finding, why)
         for what, finding, why in verdict.settled

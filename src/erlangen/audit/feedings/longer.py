@@ -23,8 +23,8 @@ TRIES = 4
 
 
 def feedings(given: Given) -> Iterator[Feeding]:
-    """One input for each named size that the given length does not cross, as long as the model takes it; and
-    one for all integers that may be lengths, beyond the largest that it takes, or as long as that allows."""
+    """One input for each named size that the given length does not cross, as long as the model takes it; one
+    for all integers that may be lengths, beyond the largest that it takes; one that fills a table."""
     content = stretchable(given)
     if content is None:
         return
@@ -42,8 +42,10 @@ def feedings(given: Given) -> Iterator[Feeding]:
         if given.runs(feeding.inputs):
             if length not in tried:
                 yield feeding
-            return
-    for size in [size for size in _longest(given, content) if size not in tried][:TRIES]:
+            tried.add(length)
+            break
+    beyond = max(tried, default=content.length)
+    for size in [size for size in _longest(given, content) if size > beyond][:TRIES]:
         feeding = _longer(given, content, size, ())
         if given.runs(feeding.inputs):
             yield feeding
