@@ -7,6 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 .PHONY: demo test test-long lint bench sanitize museum every-type fuzz audit-dependencies clean
 
 $(STAMP): pyproject.toml constraints.txt $(NATIVE)
+	@echo "Installing into .venv and compiling the kernels: about three minutes, without output."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(STAMP)
