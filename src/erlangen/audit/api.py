@@ -283,7 +283,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             **_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
             **refused,
         },
-        not_judged=_not_judged(examiner, result),
+        not_judged=_not_judged(examiner, [result, *trials]),
     )
 
 
@@ -429,13 +429,20 @@ def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
     for pattern in expect:
         if pattern == "*" and about_the_whole(expect, calls):
             continue  # then it is about the whole model
-        used = any(
-            fnmatchcase(call.module, pattern)
-            and next(p for p in expect if fnmatchcase(call.module, p)) == pattern
+        first = {
+            call.module: next(p for p in expect if fnmatchcase(call.module, p))
             for call in calls
-        )
-        if used:
+            if fnmatchcase(call.module, pattern)
+        }
+        if pattern in first.values():
             examiner.ledger.held("given", f"the pattern {pattern!r} is used")
+        elif first:
+            earlier = ", ".join(repr(one) for one in dict.fromkeys(first.values()))
+            examiner.ledger.open(
+                "given", f"the pattern {pattern!r}",
+                f"the pattern {pattern!r} matches {_few(list(first))}, which {earlier} takes before it: the "
+                "first pattern that matches counts, so put the narrower one first",
+            )  # fmt: skip
         else:
             examiner.ledger.open(
                 "given", f"the pattern {pattern!r}",
@@ -443,14 +450,23 @@ def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
             )  # fmt: skip
 
 
-def _not_judged(examiner: Examiner, result: Examination) -> list[str]:
-    """Modules whose calls the expectation does not speak about; those of summaries are judged by the flow."""
-    silent = [call for call in result.calls if call.expected is None and call.kind != "derived"]
+def _not_judged(examiner: Examiner, results: list[Examination]) -> list[str]:
+    """Modules whose calls the expectation does not speak about; those of summaries are judged by the flow.
+
+    Of other feedings, whose sizes an expectation may not fit, modules count that the given inputs do not run.
+    """
+    seen = {call.module for call in results[0].calls}
+    calls = [call for one in results for call in one.calls if one is results[0] or call.module not in seen]
+    silent = [call for call in calls if call.expected is None and call.kind != "derived"]
     return [] if examiner.expect is None else list(dict.fromkeys(call.module or "(model)" for call in silent))
 
 
 def _names(calls: list[Measured]) -> str:
-    names = list(dict.fromkeys(call.module or "(model)" for call in calls))
+    return _few(list(dict.fromkeys(call.module for call in calls)))
+
+
+def _few(modules: list[str]) -> str:
+    names = [name or "(model)" for name in modules]
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "none"
 
 

@@ -18,7 +18,15 @@ from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
 from erlangen.audit.early_rows import each_itself, only_early
-from erlangen.audit.expect import AtMost, Expectation, about_given_alone, at_most, has_own_size, overall
+from erlangen.audit.expect import (
+    AtMost,
+    Expectation,
+    RaisingExpectation,
+    about_given_alone,
+    at_most,
+    has_own_size,
+    overall,
+)
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
@@ -172,6 +180,8 @@ class Examiner:
         try:
             result.calls = [self._judged(call, expect, real, feeding) for call in seen.calls]
         except ErlangenError as error:
+            if feeding.resized and isinstance(error, RaisingExpectation):
+                self.ledger.open(label, "the calls", str(error))  # at the given sizes it is raised
             if not feeding.resized:
                 result.calls = [_judge_part(call, expect, real, feeding) for call in seen.calls]
                 return self._settle_calls(result, label, expect)
