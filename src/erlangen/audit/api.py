@@ -13,6 +13,7 @@ from torch import nn
 
 from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
+from erlangen.audit.ending import at_the_end, same_outputs
 from erlangen.audit.examine import OUT_OF_TIME, Examination, Examiner, inherit
 from erlangen.audit.expect import Expectation, about_the_whole, check_batch, check_expectation
 from erlangen.audit.feedings import FEEDINGS, SIDES, Feeding, Given
@@ -23,12 +24,12 @@ from erlangen.audit.limits import limits, uncrossed
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.orientation import measured
-from erlangen.audit.outputs import floating, output_tensors
+from erlangen.audit.outputs import floating
 from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
 from erlangen.audit.shapes import shapes
 from erlangen.audit.short import Short, corresponds, shortened
-from erlangen.audit.state import same_bits, untouched
+from erlangen.audit.state import untouched
 from erlangen.audit.streams import name_sources
 from erlangen.audit.structure import judge_structure
 from erlangen.audit.witnesses.flow import measure
@@ -177,8 +178,10 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     base = examiner.observed(feeding)
     after = runner.again()
     examiner.first = runner
-    contradictions = [] if _same(before, after) else ["two runs of the model on the same inputs differ"]
-    warnings = [] if _same(before, base.output) else [_other_path(model, before, base.output)]
+    contradictions = (
+        [] if same_outputs(before, after) else ["two runs of the model on the same inputs differ"]
+    )
+    warnings = [] if same_outputs(before, base.output) else [_other_path(model, before, base.output)]
     warnings += reading.notes
     examiner.fixed = _fixed_axes(maker, runner, before, small)
     brief = None if small is None else examiner.observed(Feeding("short", small.given.inputs, small.reading))
@@ -260,6 +263,10 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     _nothing_compared(examiner, coverage, reading, [result, *trials])
     tried = _tried(feeding, result, others, trials)
+    last = at_the_end(runner, before) if same_outputs(before, after) else ""
+    if last:
+        contradictions.append(last)
+        ledger.open("given", "the model is left as it was", last)
     return Report(
         type(unwrapped(model)).__name__,
         "undecided",
@@ -275,7 +282,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         contradictions,
         list(dict.fromkeys(warnings)),
         data_dependent,
-        _same(before, after),
+        same_outputs(before, after) and not last,
         ledger,
         flows=result.flows,
         tried=tried,
@@ -645,11 +652,6 @@ def _not_tried(
     if not examiner.flow:
         found["flow"] = "not asked for"
     return {name: reason for name, reason in found.items() if reason is not None}
-
-
-def _same(a: Any, b: Any) -> bool:
-    left, right = dict(output_tensors(a)), dict(output_tensors(b))
-    return list(left) == list(right) and all(same_bits(left[name], right[name]) for name in left)
 
 
 def _has_fast_path(model: nn.Module) -> bool:

@@ -191,8 +191,8 @@ def expected_of(expect: Expectation, call: Measured) -> Expected | None:
         answer = expect(call)
     except Exception as error:
         raise RaisingExpectation(
-            f"expect({call.module!r}) raised {type(error).__name__}: {error} (a call of {call.queries} queries "
-            f"and {call.keys} keys): let it return a relation, or None where nothing is expected"
+            f"expect({call.module!r}) raised {type(error).__name__}: {error} (a call of {call.queries} "
+            f"queries and {call.keys} keys): let it return a relation, or None where nothing is expected"
         ) from error
     if answer is not None and not isinstance(answer, Expected):
         raise ParameterError(f"expect({call.module!r}) must be a relation or None, got {answer!r}")
