@@ -43,6 +43,7 @@ from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import ANOTHER, everything
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.padded_items import padding_by_itself
+from erlangen.audit.quantised import told_of_items
 from erlangen.audit.state import Snapshot
 from erlangen.audit.stepwise import settle_rounded
 from erlangen.audit.verdict import CallVerdict, judge_call
@@ -371,7 +372,7 @@ class Examiner:
             self.notes.append("in training mode sequences of one batch read each other, by batch statistics")
         elif flow.batch_leak is not None or content.batch > 1:
             self.ledger.settle(
-                feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label)
+                feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label, self.model)
             )
 
     def _by_statistics(self, feeding: Feeding, content: Content, flow: Flow) -> bool:
@@ -472,7 +473,7 @@ class Examiner:
         if flow.batch_leak is not None:
             what = f"{flow.content} -> {flow.output or 'output'}: batch items"
             if not self._by_statistics(feeding, content, flow):
-                self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label))
+                self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label, self.model))
 
     def _rounded(
         self, direct: FlowVerdict, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside,
@@ -741,11 +742,12 @@ def inherit(calls: list[Measured], base: list[Measured]) -> None:
             call.query_owner, call.key_owner = known.query_owner, known.key_owner
 
 
-def _batch_finding(flow: Flow, label: str) -> Finding | None:
+def _batch_finding(flow: Flow, label: str, model: nn.Module) -> Finding | None:
     if flow.batch_leak is None:
         return None
     changed, moved = flow.batch_leak
     text = f"sequences of one batch read each other: changing item {changed} moves item {moved}"
+    text += told_of_items(model)
     return Finding(
         "batch", WHOLE, item=moved, where=label, size=flow.leak_size, content=flow.content,
         output=flow.output or None, detail=text,
