@@ -110,6 +110,8 @@ class Examiner:
     """Where the rows of each output are, on the given inputs."""
     unseen: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) between which some feeding showed layers that are as expected and were not seen."""
+    may_follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) whose rows may follow the few positions of the input, at another rate."""
     first: Runner | None = None
     """Who ran the given inputs before."""
 
@@ -287,7 +289,8 @@ class Examiner:
                 label, calls, covered, [*contents, *fed_labels(feeding.reading.labels, calls)], expect, real,
                 exact=feeding.exact, hidden=bool(seen.unexplained), own_path=inside.own_path,
                 own_padding=label.startswith("padded"),
-                labels=bool(feeding.reading.labels),
+                labels=bool(feeding.reading.labels), may_follow=self.may_follow,
+                named=frozenset(feeding.inputs.content or ()),
                 losses=lambda: losses_of(runner),
                 labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
