@@ -1,4 +1,4 @@
-"""Inputs at another rate than the rows, with few positions or many: judged, or left open with what would tell."""
+"""Inputs at another rate than the rows, with few positions or many: judged, or open with what would tell."""
 
 import pytest
 import torch

@@ -263,6 +263,7 @@ def followed(flow: Flow, plainly: bool = True) -> bool:
 def _rows_moved(flow: Flow) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each position that moves any row: the row that moves most, the first that moves, and the
     position."""
+    assert flow.sizes is not None
     sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
     columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
     columns = columns[sizes[:, columns].any(axis=0)]
@@ -401,8 +402,8 @@ def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         "extra edges",
         f"{content.name} has so few positions that rows may follow them at another rate, and would then read "
         f"too much, or {content.name} may be another sequence, of which anything may be read: give more "
-        f"positions, or say content=[...] with {content.name!r} if they are those of the rows, and without it "
-        "if not",
+        f"positions, or say content=[...] with {content.name!r} if they are those of the rows, and without "
+        "it if not",
     )
     return True
 
