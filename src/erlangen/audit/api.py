@@ -233,7 +233,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             continue
         share = max(LEAST_SHARE, 1 - kept * runner.seconds / examiner.budget.left) / (len(others) - number)
         trial = _examined(examiner, other, share)
-        against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
+        against_given(
+            model, trial, other.inputs, base if not brief_one or brief is None else brief, examiner.random
+        )
         trials.append(trial)
         data_dependent |= trial.varying
         if other.added:

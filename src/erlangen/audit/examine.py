@@ -27,6 +27,7 @@ from erlangen.audit.expect import (
     has_own_size,
     overall,
 )
+from erlangen.audit.feedings.draws import drawn_by
 from erlangen.audit.feedings.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
@@ -42,6 +43,7 @@ from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import ANOTHER, everything
 from erlangen.audit.outputs import Place, output_tensors
+from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
 from erlangen.audit.padded_items import padding_by_itself
 from erlangen.audit.quantised import told_of_items
 from erlangen.audit.state import Snapshot
@@ -108,6 +110,8 @@ class Examiner:
     as the model has features somewhere."""
     places: dict[str, Place] = field(default_factory=dict)
     """Where the rows of each output are, on the given inputs."""
+    random: set[str] = field(default_factory=set)
+    """Modules whose calls read otherwise from draw to draw in training."""
     unseen: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) between which some feeding showed layers that are as expected and were not seen."""
     may_follow: set[tuple[str, str]] = field(default_factory=set)
@@ -182,6 +186,8 @@ class Examiner:
             result.differences.append("the expectation is about the given inputs, and was not held here")
         try:
             result.calls = [self._judged(call, expect, real, feeding) for call in seen.calls]
+            if feeding.mode.train and not feeding.at_most:
+                result.calls = self._over_draws(result.calls, expect, real, feeding)
         except ErlangenError as error:
             if feeding.resized and isinstance(error, RaisingExpectation):
                 self.ledger.open(label, "the calls", str(error))  # at the given sizes it is raised
@@ -211,6 +217,39 @@ class Examiner:
             "arrives at other rows: they take weight from the others"
         )
         return free
+
+    def _over_draws(
+        self,
+        calls: list[CallVerdict],
+        expect: Expectation,
+        real: dict[str, np.ndarray | None],
+        feeding: Feeding,
+    ) -> list[CallVerdict]:
+        """The verdicts of calls in training: one that reads otherwise at another draw of random numbers lacks
+        nothing, and reads too much if it does so at any draw."""
+        given = {sizes(call): call.kernel for call in self.base}
+        unlike = [
+            one for one in calls if given.get(sizes(one.measured), one.measured.kernel) != one.measured.kernel
+        ]
+        if not unlike and not any(one.counterexample is not None for one in calls):
+            return calls
+        modes = [replace(feeding.mode, random=drawn_by(seed)) for seed in OTHER_DRAWS]
+        try:
+            passes = [self.observed(replace(feeding, mode=mode)) for mode in modes]
+        except Exception:
+            return calls
+        found = []
+        for one in calls:
+            if drawn_at_random(one.measured, passes):
+                self.random.add(one.module)
+                others = [other for seen in passes if (other := counterpart(one.measured, seen)) is not None]
+                inherit(others, [one.measured])
+                each = [
+                    self._judged(call, at_most(expect), real, feeding) for call in (one.measured, *others)
+                ]
+                one = next((verdict for verdict in each if verdict.counterexample is not None), each[0])
+            found.append(one)
+        return found
 
     def _settle_calls(self, result: Examination, label: str, expect: Expectation) -> Expectation:
         for call in result.calls:
@@ -329,6 +368,15 @@ class Examiner:
         same = [one for one in result.flows if one.role == "own" and one.flow.output == flow.output]
         beside = [one.flow for one in same if one.flow.content != flow.content]
         verdict = judge_flow(flow, content, "labels" if labels else role, scene, beside)
+        if feeding.mode.train and scene.exact and not labels and lacks(verdict):
+            other = self._at_another_draw(flow, content, feeding, runner)
+            if other is not None and other.relations != flow.relations:
+                scene = replace(scene, exact=False)
+                verdict, drawn = (judge_flow(one, content, role, scene, beside) for one in (flow, other))
+                verdict.settled += [one for one in drawn.settled if one[1] is not None]
+                self.notes.append(
+                    f"{feeding.label}: what is read is drawn at random: nothing is missing there"
+                )
         settle_rounded(verdict, content, scene, inside, runner)
         result.flows.append(verdict)
         if verdict.unseen:
@@ -377,6 +425,19 @@ class Examiner:
             self.ledger.settle(
                 feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label, self.model)
             )
+
+    def _at_another_draw(self, flow: Flow, content: Content, feeding: Feeding, runner: Runner) -> Flow | None:
+        """The same flow with other random numbers; None where it cannot be measured."""
+        mode = replace(feeding.mode, random=drawn_by(OTHER_DRAWS[0]))
+        again = self.runner(replace(feeding, mode=mode))
+        again.end = max(runner.end, self.budget.end(0.5))
+        positions = None if flow.positions is None else list(flow.positions)
+        try:
+            flows = measure(again, content, positions)
+        except Exception:
+            return None
+        same = [one for one in flows if one.output == flow.output and one.positions == flow.positions]
+        return same[0] if same else None
 
     def _by_statistics(self, feeding: Feeding, content: Content, flow: Flow) -> bool:
         """Whether items read each other by batch norms alone, as is meant in training: with the statistics
