@@ -17,6 +17,7 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
+from erlangen.audit.delimiters import Delimiters, about_this_content
 from erlangen.audit.early_rows import each_itself, only_early
 from erlangen.audit.expect import (
     AtMost,
@@ -29,11 +30,12 @@ from erlangen.audit.expect import (
 )
 from erlangen.audit.feedings.draws import drawn_by
 from erlangen.audit.feedings.feeding import Feeding
+from erlangen.audit.feedings.special_tokens import named_tokens
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
 from erlangen.audit.flows import judge_flow, role_of
 from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
-from erlangen.audit.inputs import Content
+from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.inside import Inside
 from erlangen.audit.invariance import compare_without_padding
 from erlangen.audit.joined import others_spread
@@ -41,6 +43,7 @@ from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.orientation import embedding_of
 from erlangen.audit.other_rows import ANOTHER, everything
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
@@ -116,6 +119,10 @@ class Examiner:
     """(input, output) between which some feeding showed layers that are as expected and were not seen."""
     may_follow: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) whose rows may follow the few positions of the input, at another rate."""
+    delimiting: dict[str, set[int]] = field(default_factory=dict)
+    """Input -> its tokens that delimit documents."""
+    kept: dict[str, Content | None] = field(default_factory=dict)
+    """Input -> its content under the present feeding, with what delimits kept where it is."""
     first: Runner | None = None
     """Who ran the given inputs before."""
 
@@ -309,6 +316,8 @@ class Examiner:
             try:
                 flows = measure(runner, content, positions)
                 flows = padding_by_itself(runner, content, flows, real.get(content.name))
+                if not labels:
+                    flows = self._without_delimiters(feeding, result, runner, content, flows, expect)
             except DataError as error:
                 self.ledger.open(label, f"{content.name} -> outputs", str(error))
                 continue
@@ -348,6 +357,44 @@ class Examiner:
                 else:
                     self._judge(flow, content, labels, scene, inside, feeding, result, runner)
         compare_without_padding(self, feeding, runner, output, result)
+
+    def _without_delimiters(
+        self,
+        feeding: Feeding,
+        result: Examination,
+        runner: Runner,
+        content: Content,
+        flows: list[Flow],
+        expect: Expectation,
+    ) -> list[Flow]:
+        """The flows, where what is expected is about the given documents, without what delimits these."""
+        self.kept.pop(content.name, None)
+        if expect is None or not about_this_content(expect, result.calls):
+            return flows
+        known = self.delimiting.setdefault(content.name, set())
+        calls = [one.measured for one in result.calls]
+        hidden = not calls or (result.seen is not None and bool(result.seen.unexplained))
+        found = Delimiters(
+            runner, content, calls,
+            lambda inputs: self._observed_on(feeding, inputs),
+            lambda one: embedding_of(self.model, feeding.inputs, one, runner.on),
+            {token for _, token in named_tokens(self.model)} if hidden else set(),
+            known,
+        )  # fmt: skip
+        flows, notes, opened = found.taken_out(flows)
+        self.notes += [note for note in notes if note not in self.notes]
+        for reason in opened:
+            self.ledger.open(feeding.label, f"{content.name} -> outputs: delimiters", reason)
+        if known:
+            self.kept[content.name] = found.kept()
+        return flows
+
+    def _observed_on(self, feeding: Feeding, inputs: Inputs) -> Pass:
+        """One observed pass on other inputs, in the mode of a feeding."""
+        self.snapshot.restore_state()
+        with feeding.mode.on(self.model):
+            random = feeding.mode.random or self.snapshot.random
+            return observe(self.model, inputs, feeding.reading.batch, random, self.known)
 
     def _judge(
         self,
@@ -464,11 +511,12 @@ class Examiner:
     ) -> None:
         """Where not every position was changed by itself: change many at once."""
         what = "extra edges, by groups of positions"
-        if verdict.role not in ("own", "inner"):
+        kept = self.kept.get(content.name, content)
+        if verdict.role not in ("own", "inner") or kept is None:
             return
         try:
             moves, double = (
-                moves_of_output(runner, content, verdict.flow.output)
+                moves_of_output(runner, kept, verdict.flow.output)
                 if verdict.role == "own"
                 else (inside.moves(), False)
             )
