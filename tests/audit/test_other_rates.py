@@ -101,3 +101,19 @@ def test_few_positions_that_rows_plainly_follow_are_judged(faulty):
     inputs = {"x": torch.randn(2, 12, 16), "steps": torch.randint(20, (2, 4))}
     report = er.audit(Staged(faulty), inputs, er.Causal(), feedings=["training"])
     assert report.verdict == ("violated" if faulty else "holds"), report
+
+
+class Later(Streams):
+    """Takes the mean of all pictures away in training alone."""
+
+    def forward(self, audio, video):
+        self.faulty = self.training
+        return super().forward(audio, video)
+
+
+@pytest.mark.parametrize("frames", [4, 8])
+def test_what_training_alone_reads(frames):
+    torch.manual_seed(0)
+    inputs = {"audio": torch.randn(2, 4 * frames, 4), "video": torch.randn(2, frames, 6)}
+    report = er.audit(Later(False), inputs, er.Causal(), feedings=["training"])
+    assert report.verdict == ("undecided" if frames < 6 else "violated"), report

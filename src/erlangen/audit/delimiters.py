@@ -49,6 +49,9 @@ class Delimiters:
     known: set[int]
     """The tokens that delimit; what is found is added."""
 
+    late: bool = False
+    """Whether time ended before every delimiter was looked at."""
+
     def taken_out(self, flows: list[Flow]) -> tuple[list[Flow], list[str], list[str]]:
         """The flows without what delimiters decide; notes; and what stays open."""
         content = self.content
@@ -79,13 +82,18 @@ class Delimiters:
                 notes.append(
                     f"{text}: what stands there was changed behind the embedding {name or '(model)'}"
                 )
+        if self.late:
+            opened.append(
+                f"no time was left to look at every delimiter of {content.name}: give a larger budget"
+            )
         return flows, notes, opened
 
     def _where_hidden(self, flows: list[Flow]) -> tuple[list[Flow], list[str], list[str]]:
         """The same where attention is not seen: what a token that the model names moves, and what is behind
         its embedding does not, may be structure, or be read."""
         opened, name = [], self._embedding()
-        for token in sorted(self.named & set(self.content.tensor.unique().tolist())):
+        padding = set() if self.content.pad is None else {self.content.pad.token}
+        for token in sorted((self.named & set(self.content.tensor.unique().tolist())) - padding):
             left = self._without(token, name, flows)
             if all(a.relations == b.relations for a, b in zip(left, flows, strict=True)):
                 continue
@@ -167,6 +175,13 @@ class Delimiters:
         before = [rows_read(call, n) for call in self.calls]
         behind = replace(content, embedding=name, pad=None)
         for j in np.flatnonzero((content.tensor == token).any(0).cpu().numpy()).tolist():
+            if not any(matrix[:, :, j].any() for matrix in dense.values()):
+                continue
+            if self.runner.late:
+                self.late = True
+                for matrix in dense.values():
+                    matrix[:, :, j] = False
+                continue
             try:
                 seen = self.observed(with_content(self.runner.inputs, content, content.changed(j)))
                 output = None if name is None else self.runner.changed(behind, j)

@@ -44,7 +44,7 @@ from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.orientation import embedding_of
-from erlangen.audit.other_rows import ANOTHER, everything
+from erlangen.audit.other_rows import ANOTHER, everything, followed
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
 from erlangen.audit.padded_items import padding_by_itself
@@ -119,6 +119,8 @@ class Examiner:
     """(input, output) between which some feeding showed layers that are as expected and were not seen."""
     may_follow: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) whose rows may follow the few positions of the input, at another rate."""
+    follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) whose rows plainly follow the input on the given inputs, of more positions perhaps."""
     delimiting: dict[str, set[int]] = field(default_factory=dict)
     """Input -> its tokens that delimit documents."""
     kept: dict[str, Content | None] = field(default_factory=dict)
@@ -337,7 +339,7 @@ class Examiner:
                 label, calls, covered, [*contents, *fed_labels(feeding.reading.labels, calls)], expect, real,
                 exact=feeding.exact, hidden=bool(seen.unexplained), own_path=inside.own_path,
                 own_padding=label.startswith("padded"),
-                labels=bool(feeding.reading.labels), may_follow=self.may_follow,
+                labels=bool(feeding.reading.labels), may_follow=self.may_follow, follow=self.follow,
                 named=frozenset(feeding.inputs.content or ()),
                 losses=lambda: losses_of(runner),
                 labelled=labelled_rows(feeding.reading.labels),
@@ -412,6 +414,9 @@ class Examiner:
         if role == "mapped" and not labels:
             across = _only_read_across(content, scene.calls)
             role = "foreign" if across or _of_another(flow, content, scene) else role
+        if feeding.label == "given" and role == "mapped" and followed(flow):
+            self.may_follow.add((content.name, flow.output))
+            self.follow.add((content.name, flow.output))
         same = [one for one in result.flows if one.role == "own" and one.flow.output == flow.output]
         beside = [one.flow for one in same if one.flow.content != flow.content]
         verdict = judge_flow(flow, content, "labels" if labels else role, scene, beside)

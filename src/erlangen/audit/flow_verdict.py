@@ -174,6 +174,8 @@ class Scene:
     """The inputs that the user named as those whose positions carry content."""
     may_follow: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) of which the given inputs show that rows may follow the positions, which are few."""
+    follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) of which the given inputs show that rows follow the positions."""
     base: list[Measured] = field(default_factory=list)
     """The calls on the given inputs: layers dropped in training are still expected to read no more than
     these."""

@@ -391,12 +391,13 @@ def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         return False
     trial = FlowVerdict(verdict.flow, "mapped", verdict.where, real_keys=verdict.real_keys)
     judge_mapped(trial, content, scene)
-    named = content.name in scene.named
-    if named or all(finding is None and reason is None for _, finding, reason in trial.settled):
+    broken = any(finding for _, finding, _ in trial.settled)
+    known = content.name in scene.named or (broken and pair in scene.follow)
+    if known or all(finding is None and reason is None for _, finding, reason in trial.settled):
         verdict.settled += trial.settled
         verdict.counterexample = trial.counterexample
         return bool(trial.settled)
-    if overall(scene.expect) is None and not any(finding for _, finding, _ in trial.settled):
+    if not broken and (overall(scene.expect) is None or pair in scene.follow):
         return False  # nothing that is expected could be held against it at any rate
     verdict.opened(
         "extra edges",
