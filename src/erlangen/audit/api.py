@@ -13,6 +13,7 @@ from torch import nn
 
 from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
+from erlangen.audit.ending import at_the_end, same_outputs
 from erlangen.audit.examine import OUT_OF_TIME, Examination, Examiner, inherit
 from erlangen.audit.expect import Expectation, about_the_whole, check_batch, check_expectation
 from erlangen.audit.feedings import FEEDINGS, SIDES, Feeding, Given
@@ -23,12 +24,12 @@ from erlangen.audit.limits import limits, uncrossed
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.orientation import measured
-from erlangen.audit.outputs import floating, output_tensors
+from erlangen.audit.outputs import floating
 from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
 from erlangen.audit.shapes import shapes
 from erlangen.audit.short import Short, corresponds, shortened
-from erlangen.audit.state import same_bits, untouched
+from erlangen.audit.state import untouched
 from erlangen.audit.streams import name_sources
 from erlangen.audit.structure import judge_structure
 from erlangen.audit.witnesses.flow import measure
@@ -179,8 +180,10 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     base = examiner.observed(feeding)
     after = runner.again()
     examiner.first = runner
-    contradictions = [] if _same(before, after) else ["two runs of the model on the same inputs differ"]
-    warnings = [] if _same(before, base.output) else [_other_path(model, before, base.output)]
+    contradictions = (
+        [] if same_outputs(before, after) else ["two runs of the model on the same inputs differ"]
+    )
+    warnings = [] if same_outputs(before, base.output) else [_other_path(model, before, base.output)]
     warnings += reading.notes
     examiner.fixed = _fixed_axes(maker, runner, before, small)
     brief = None if small is None else examiner.observed(Feeding("short", small.given.inputs, small.reading))
@@ -232,7 +235,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             continue
         share = max(LEAST_SHARE, 1 - kept * runner.seconds / examiner.budget.left) / (len(others) - number)
         trial = _examined(examiner, other, share)
-        against_given(model, trial, other.inputs, base if not brief_one or brief is None else brief)
+        against_given(
+            model, trial, other.inputs, base if not brief_one or brief is None else brief, examiner.random
+        )
         trials.append(trial)
         data_dependent |= trial.varying
         if other.added:
@@ -262,6 +267,10 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     _nothing_compared(examiner, coverage, reading, [result, *trials])
     tried = _tried(feeding, result, others, trials)
+    last = at_the_end(runner, before) if same_outputs(before, after) else ""
+    if last:
+        contradictions.append(last)
+        ledger.open("given", "the model is left as it was", last)
     return Report(
         type(unwrapped(model)).__name__,
         "undecided",
@@ -277,7 +286,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         contradictions,
         list(dict.fromkeys(warnings)),
         data_dependent,
-        _same(before, after),
+        same_outputs(before, after) and not last,
         ledger,
         flows=result.flows,
         tried=tried,
@@ -285,7 +294,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             **_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
             **refused,
         },
-        not_judged=_not_judged(examiner, result),
+        not_judged=_not_judged(examiner, [result, *trials]),
     )
 
 
@@ -431,13 +440,20 @@ def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
     for pattern in expect:
         if pattern == "*" and about_the_whole(expect, calls):
             continue  # then it is about the whole model
-        used = any(
-            fnmatchcase(call.module, pattern)
-            and next(p for p in expect if fnmatchcase(call.module, p)) == pattern
+        first = {
+            call.module: next(p for p in expect if fnmatchcase(call.module, p))
             for call in calls
-        )
-        if used:
+            if fnmatchcase(call.module, pattern)
+        }
+        if pattern in first.values():
             examiner.ledger.held("given", f"the pattern {pattern!r} is used")
+        elif first:
+            earlier = ", ".join(repr(one) for one in dict.fromkeys(first.values()))
+            examiner.ledger.open(
+                "given", f"the pattern {pattern!r}",
+                f"the pattern {pattern!r} matches {_few(list(first))}, which {earlier} takes before it: the "
+                "first pattern that matches counts, so put the narrower one first",
+            )  # fmt: skip
         else:
             examiner.ledger.open(
                 "given", f"the pattern {pattern!r}",
@@ -445,14 +461,23 @@ def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
             )  # fmt: skip
 
 
-def _not_judged(examiner: Examiner, result: Examination) -> list[str]:
-    """Modules whose calls the expectation does not speak about; those of summaries are judged by the flow."""
-    silent = [call for call in result.calls if call.expected is None and call.kind != "derived"]
+def _not_judged(examiner: Examiner, results: list[Examination]) -> list[str]:
+    """Modules whose calls the expectation does not speak about; those of summaries are judged by the flow.
+
+    Of other feedings, whose sizes an expectation may not fit, modules count that the given inputs do not run.
+    """
+    seen = {call.module for call in results[0].calls}
+    calls = [call for one in results for call in one.calls if one is results[0] or call.module not in seen]
+    silent = [call for call in calls if call.expected is None and call.kind != "derived"]
     return [] if examiner.expect is None else list(dict.fromkeys(call.module or "(model)" for call in silent))
 
 
 def _names(calls: list[Measured]) -> str:
-    names = list(dict.fromkeys(call.module or "(model)" for call in calls))
+    return _few(list(dict.fromkeys(call.module for call in calls)))
+
+
+def _few(modules: list[str]) -> str:
+    names = [name or "(model)" for name in modules]
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "none"
 
 
@@ -631,11 +656,6 @@ def _not_tried(
     if not examiner.flow:
         found["flow"] = "not asked for"
     return {name: reason for name, reason in found.items() if reason is not None}
-
-
-def _same(a: Any, b: Any) -> bool:
-    left, right = dict(output_tensors(a)), dict(output_tensors(b))
-    return list(left) == list(right) and all(same_bits(left[name], right[name]) for name in left)
 
 
 def _has_fast_path(model: nn.Module) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import torch
 from torch import nn
 
@@ -9,6 +11,7 @@ from erlangen.audit.examine import Examination
 from erlangen.audit.identify import identify
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.over_draws import reads_more
 from erlangen.errors import ErlangenError
 from erlangen.relations import Neighborhoods, Relation
 
@@ -16,8 +19,13 @@ SAME_RELATIONS = ("training", "with gradients", "autocast", "alone")
 """Feedings under which every relation must be the given one."""
 
 
-def against_given(model: nn.Module, result: Examination, inputs: Inputs, base: Pass) -> None:
-    """Note where the calls of a feeding read otherwise than on the given inputs."""
+def against_given(
+    model: nn.Module, result: Examination, inputs: Inputs, base: Pass, random: Set[str] = frozenset()
+) -> None:
+    """Note where the calls of a feeding read otherwise than on the given inputs.
+
+    `random` are the modules whose calls drop keys at random in training: they may read less there.
+    """
     if result.seen is None or result.skipped is not None:
         return
     pairs = _pairs(result.seen.calls, base.calls)
@@ -28,7 +36,9 @@ def against_given(model: nn.Module, result: Examination, inputs: Inputs, base: P
     unlike = None
     for now, call in pairs:
         if _sizes(now) == _sizes(call) and now.kernel != call.kernel:
-            if result.label.partition(" (")[0] in SAME_RELATIONS:
+            if now.module in random and "training" in result.label and not reads_more(now, call):
+                result.varying[now.module] = "on random numbers in training"
+            elif result.label.partition(" (")[0] in SAME_RELATIONS:
                 result.contradictions.append(_mode_difference(result.label, now, call))
             elif not result.label.startswith("padded"):
                 unlike = _unlike(model, base.inputs, inputs) if unlike is None else unlike

@@ -17,14 +17,25 @@ from erlangen.audit.awake import awake
 from erlangen.audit.beside import FOLLOWED, beside_attention, needed
 from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
+from erlangen.audit.delimiters import Delimiters, about_this_content
 from erlangen.audit.early_rows import each_itself, only_early
-from erlangen.audit.expect import AtMost, Expectation, about_given_alone, at_most, has_own_size, overall
+from erlangen.audit.expect import (
+    AtMost,
+    Expectation,
+    RaisingExpectation,
+    about_given_alone,
+    at_most,
+    has_own_size,
+    overall,
+)
+from erlangen.audit.feedings.draws import drawn_by
 from erlangen.audit.feedings.feeding import Feeding
+from erlangen.audit.feedings.special_tokens import named_tokens
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
 from erlangen.audit.flows import judge_flow, role_of
 from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
-from erlangen.audit.inputs import Content
+from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.inside import Inside
 from erlangen.audit.invariance import compare_without_padding
 from erlangen.audit.joined import others_spread
@@ -32,9 +43,12 @@ from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
-from erlangen.audit.other_rows import ANOTHER, everything
+from erlangen.audit.orientation import embedding_of
+from erlangen.audit.other_rows import ANOTHER, everything, followed
 from erlangen.audit.outputs import Place, output_tensors
+from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
 from erlangen.audit.padded_items import padding_by_itself
+from erlangen.audit.quantised import told_of_items
 from erlangen.audit.state import Snapshot
 from erlangen.audit.stepwise import settle_rounded
 from erlangen.audit.verdict import CallVerdict, judge_call
@@ -99,8 +113,18 @@ class Examiner:
     as the model has features somewhere."""
     places: dict[str, Place] = field(default_factory=dict)
     """Where the rows of each output are, on the given inputs."""
+    random: set[str] = field(default_factory=set)
+    """Modules whose calls read otherwise from draw to draw in training."""
     unseen: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) between which some feeding showed layers that are as expected and were not seen."""
+    may_follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) whose rows may follow the few positions of the input, at another rate."""
+    follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) whose rows plainly follow the input on the given inputs, of more positions perhaps."""
+    delimiting: dict[str, set[int]] = field(default_factory=dict)
+    """Input -> its tokens that delimit documents."""
+    kept: dict[str, Content | None] = field(default_factory=dict)
+    """Input -> its content under the present feeding, with what delimits kept where it is."""
     first: Runner | None = None
     """Who ran the given inputs before."""
 
@@ -171,7 +195,11 @@ class Examiner:
             result.differences.append("the expectation is about the given inputs, and was not held here")
         try:
             result.calls = [self._judged(call, expect, real, feeding) for call in seen.calls]
+            if feeding.mode.train and not feeding.at_most:
+                result.calls = self._over_draws(result.calls, expect, real, feeding)
         except ErlangenError as error:
+            if feeding.resized and isinstance(error, RaisingExpectation):
+                self.ledger.open(label, "the calls", str(error))  # at the given sizes it is raised
             if not feeding.resized:
                 result.calls = [_judge_part(call, expect, real, feeding) for call in seen.calls]
                 return self._settle_calls(result, label, expect)
@@ -198,6 +226,39 @@ class Examiner:
             "arrives at other rows: they take weight from the others"
         )
         return free
+
+    def _over_draws(
+        self,
+        calls: list[CallVerdict],
+        expect: Expectation,
+        real: dict[str, np.ndarray | None],
+        feeding: Feeding,
+    ) -> list[CallVerdict]:
+        """The verdicts of calls in training: one that reads otherwise at another draw of random numbers lacks
+        nothing, and reads too much if it does so at any draw."""
+        given = {sizes(call): call.kernel for call in self.base}
+        unlike = [
+            one for one in calls if given.get(sizes(one.measured), one.measured.kernel) != one.measured.kernel
+        ]
+        if not unlike and not any(one.counterexample is not None for one in calls):
+            return calls
+        modes = [replace(feeding.mode, random=drawn_by(seed)) for seed in OTHER_DRAWS]
+        try:
+            passes = [self.observed(replace(feeding, mode=mode)) for mode in modes]
+        except Exception:
+            return calls
+        found = []
+        for one in calls:
+            if drawn_at_random(one.measured, passes):
+                self.random.add(one.module)
+                others = [other for seen in passes if (other := counterpart(one.measured, seen)) is not None]
+                inherit(others, [one.measured])
+                each = [
+                    self._judged(call, at_most(expect), real, feeding) for call in (one.measured, *others)
+                ]
+                one = next((verdict for verdict in each if verdict.counterexample is not None), each[0])
+            found.append(one)
+        return found
 
     def _settle_calls(self, result: Examination, label: str, expect: Expectation) -> Expectation:
         for call in result.calls:
@@ -257,6 +318,8 @@ class Examiner:
             try:
                 flows = measure(runner, content, positions)
                 flows = padding_by_itself(runner, content, flows, real.get(content.name))
+                if not labels:
+                    flows = self._without_delimiters(feeding, result, runner, content, flows, expect)
             except DataError as error:
                 self.ledger.open(label, f"{content.name} -> outputs", str(error))
                 continue
@@ -276,7 +339,8 @@ class Examiner:
                 label, calls, covered, [*contents, *fed_labels(feeding.reading.labels, calls)], expect, real,
                 exact=feeding.exact, hidden=bool(seen.unexplained), own_path=inside.own_path,
                 own_padding=label.startswith("padded"),
-                labels=bool(feeding.reading.labels),
+                labels=bool(feeding.reading.labels), may_follow=self.may_follow, follow=self.follow,
+                named=frozenset(feeding.inputs.content or ()),
                 losses=lambda: losses_of(runner),
                 labelled=labelled_rows(feeding.reading.labels),
                 base=[] if feeding.resized else self.base,
@@ -295,6 +359,44 @@ class Examiner:
                     self._judge(flow, content, labels, scene, inside, feeding, result, runner)
         compare_without_padding(self, feeding, runner, output, result)
 
+    def _without_delimiters(
+        self,
+        feeding: Feeding,
+        result: Examination,
+        runner: Runner,
+        content: Content,
+        flows: list[Flow],
+        expect: Expectation,
+    ) -> list[Flow]:
+        """The flows, where what is expected is about the given documents, without what delimits these."""
+        self.kept.pop(content.name, None)
+        if expect is None or not about_this_content(expect, result.calls):
+            return flows
+        known = self.delimiting.setdefault(content.name, set())
+        calls = [one.measured for one in result.calls]
+        hidden = not calls or (result.seen is not None and bool(result.seen.unexplained))
+        found = Delimiters(
+            runner, content, calls,
+            lambda inputs: self._observed_on(feeding, inputs),
+            lambda one: embedding_of(self.model, feeding.inputs, one, runner.on),
+            {token for _, token in named_tokens(self.model)} if hidden else set(),
+            known,
+        )  # fmt: skip
+        flows, notes, opened = found.taken_out(flows)
+        self.notes += [note for note in notes if note not in self.notes]
+        for reason in opened:
+            self.ledger.open(feeding.label, f"{content.name} -> outputs: delimiters", reason)
+        if known:
+            self.kept[content.name] = found.kept()
+        return flows
+
+    def _observed_on(self, feeding: Feeding, inputs: Inputs) -> Pass:
+        """One observed pass on other inputs, in the mode of a feeding."""
+        self.snapshot.restore_state()
+        with feeding.mode.on(self.model):
+            random = feeding.mode.random or self.snapshot.random
+            return observe(self.model, inputs, feeding.reading.batch, random, self.known)
+
     def _judge(
         self,
         flow: Flow,
@@ -311,9 +413,21 @@ class Examiner:
         if role == "mapped" and not labels:
             across = _only_read_across(content, scene.calls)
             role = "foreign" if across or _of_another(flow, content, scene) else role
+        if feeding.label == "given" and role == "mapped" and followed(flow):
+            self.may_follow.add((content.name, flow.output))
+            self.follow.add((content.name, flow.output))
         same = [one for one in result.flows if one.role == "own" and one.flow.output == flow.output]
         beside = [one.flow for one in same if one.flow.content != flow.content]
         verdict = judge_flow(flow, content, "labels" if labels else role, scene, beside)
+        if feeding.mode.train and scene.exact and not labels and lacks(verdict):
+            other = self._at_another_draw(flow, content, feeding, runner)
+            if other is not None and other.relations != flow.relations:
+                scene = replace(scene, exact=False)
+                verdict, drawn = (judge_flow(one, content, role, scene, beside) for one in (flow, other))
+                verdict.settled += [one for one in drawn.settled if one[1] is not None]
+                self.notes.append(
+                    f"{feeding.label}: what is read is drawn at random: nothing is missing there"
+                )
         settle_rounded(verdict, content, scene, inside, runner)
         result.flows.append(verdict)
         if verdict.unseen:
@@ -360,8 +474,21 @@ class Examiner:
             self.notes.append("in training mode sequences of one batch read each other, by batch statistics")
         elif flow.batch_leak is not None or content.batch > 1:
             self.ledger.settle(
-                feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label)
+                feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label, self.model)
             )
+
+    def _at_another_draw(self, flow: Flow, content: Content, feeding: Feeding, runner: Runner) -> Flow | None:
+        """The same flow with other random numbers; None where it cannot be measured."""
+        mode = replace(feeding.mode, random=drawn_by(OTHER_DRAWS[0]))
+        again = self.runner(replace(feeding, mode=mode))
+        again.end = max(runner.end, self.budget.end(0.5))
+        positions = None if flow.positions is None else list(flow.positions)
+        try:
+            flows = measure(again, content, positions)
+        except Exception:
+            return None
+        same = [one for one in flows if one.output == flow.output and one.positions == flow.positions]
+        return same[0] if same else None
 
     def _by_statistics(self, feeding: Feeding, content: Content, flow: Flow) -> bool:
         """Whether items read each other by batch norms alone, as is meant in training: with the statistics
@@ -388,11 +515,12 @@ class Examiner:
     ) -> None:
         """Where not every position was changed by itself: change many at once."""
         what = "extra edges, by groups of positions"
-        if verdict.role not in ("own", "inner"):
+        kept = self.kept.get(content.name, content)
+        if verdict.role not in ("own", "inner") or kept is None:
             return
         try:
             moves, double = (
-                moves_of_output(runner, content, verdict.flow.output)
+                moves_of_output(runner, kept, verdict.flow.output)
                 if verdict.role == "own"
                 else (inside.moves(), False)
             )
@@ -461,7 +589,7 @@ class Examiner:
         if flow.batch_leak is not None:
             what = f"{flow.content} -> {flow.output or 'output'}: batch items"
             if not self._by_statistics(feeding, content, flow):
-                self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label))
+                self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label, self.model))
 
     def _rounded(
         self, direct: FlowVerdict, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside,
@@ -730,11 +858,12 @@ def inherit(calls: list[Measured], base: list[Measured]) -> None:
             call.query_owner, call.key_owner = known.query_owner, known.key_owner
 
 
-def _batch_finding(flow: Flow, label: str) -> Finding | None:
+def _batch_finding(flow: Flow, label: str, model: nn.Module) -> Finding | None:
     if flow.batch_leak is None:
         return None
     changed, moved = flow.batch_leak
     text = f"sequences of one batch read each other: changing item {changed} moves item {moved}"
+    text += told_of_items(model)
     return Finding(
         "batch", WHOLE, item=moved, where=label, size=flow.leak_size, content=flow.content,
         output=flow.output or None, detail=text,

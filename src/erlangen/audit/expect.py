@@ -35,6 +35,10 @@ class AtMost:
         return f"at most {self.relation}"
 
 
+class RaisingExpectation(ParameterError):
+    """A callable that says what is expected raised an error of its own."""
+
+
 Expected = Relation | PerHead | Batch | AtMost
 Expectation = Expected | Mapping[str, Expected] | Callable[[Measured], Expected | None] | None
 
@@ -183,7 +187,13 @@ def expected_of(expect: Expectation, call: Measured) -> Expected | None:
         return expect if call.kind == "self" else None
     if isinstance(expect, Mapping):
         return next((r for pattern, r in expect.items() if fnmatchcase(call.module, pattern)), None)
-    answer = expect(call)
+    try:
+        answer = expect(call)
+    except Exception as error:
+        raise RaisingExpectation(
+            f"expect({call.module!r}) raised {type(error).__name__}: {error} (a call of {call.queries} "
+            f"queries and {call.keys} keys): let it return a relation, or None where nothing is expected"
+        ) from error
     if answer is not None and not isinstance(answer, Expected):
         raise ParameterError(f"expect({call.module!r}) must be a relation or None, got {answer!r}")
     return answer

@@ -170,6 +170,12 @@ class Scene:
     """The outputs that a loss function returned for each token."""
     labelled: np.ndarray | None = None
     """Which rows have a label that counts; None where all have."""
+    named: frozenset[str] = frozenset()
+    """The inputs that the user named as those whose positions carry content."""
+    may_follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) of which the given inputs show that rows may follow the positions, which are few."""
+    follow: set[tuple[str, str]] = field(default_factory=set)
+    """(input, output) of which the given inputs show that rows follow the positions."""
     base: list[Measured] = field(default_factory=list)
     """The calls on the given inputs: layers dropped in training are still expected to read no more than
     these."""

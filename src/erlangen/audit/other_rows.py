@@ -52,15 +52,17 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
     if n > rows and (fixed or n - rows > SHIFTED) and at_the_end(flow, fixed) and not everything(relation):
         _judge_shifted(verdict, relation, rows - n)
         return
-    # Where everything may be read it does not matter which row belongs to which position.
-    if (fixed or not follows_ratio(flow)) and not everything(relation):
+    # Where everything may be read it does not matter which row belongs to which position. Nor does it where
+    # rows follow the positions late (a frame is read when it is over) and none reads too early.
+    late = not fixed and followed(flow, plainly=False) and _within_rate(verdict, relation)
+    if (fixed or not follows_ratio(flow)) and not everything(relation) and not late:
         verdict.opened(
             "extra and missing edges",
             f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
             "return one row for each position",
         )
         return
-    if 0 < abs(rows - n) <= SHIFTED and not everything(relation):
+    if 0 < abs(rows - n) <= SHIFTED and not everything(relation) and not late:
         _judge_shifted(verdict, relation)
         return
     for b, seen in enumerate(flow.relations):
@@ -81,6 +83,22 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
             verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
     verdict.held(f"extra edges, {rows} rows for {n} positions")
+
+
+def _within_rate(verdict: FlowVerdict, relation: Any) -> bool:
+    """Whether rows read no more than allowed where each position belongs to the first row that it falls
+    into."""
+    rows, n = verdict.flow.relations[0].queries, verdict.flow.relations[0].keys
+    for b, seen in enumerate(verdict.flow.relations):
+        try:
+            one = single(relation, b)
+            allowed = closure_of(one.on(rows), one, rows).dense()
+        except ErlangenError:
+            return False
+        real_rows, _ = surely_real(verdict, b, rows, n)
+        if (seen.dense() & ~allowed[:, np.arange(n) * rows // n] & real_rows[:, None]).any():
+            return False
+    return True
 
 
 def _judge_placed(verdict: FlowVerdict, relation: Any, owners: Sequence[Flow]) -> bool:
@@ -222,21 +240,40 @@ TOLD = 6
 """So few positions follow anything by chance."""
 
 
-def followed(flow: Flow) -> bool:
+def followed(flow: Flow, plainly: bool = True) -> bool:
     """Whether rows are plainly seen to follow positions, one by one, moved, or at another rate: so they do
     not follow a condition, of which all rows read what they like.
 
-    Either the rows that move most go with the positions, or the first rows that move at all.
+    Either the rows that move most go with the positions, or the first rows that move at all. Of few positions
+    the latter alone is plain; not `plainly`, the former counts as well.
     """
     if flow.sizes is None:
         return False
-    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
-    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
-    columns = columns[sizes[:, columns].any(axis=0)]
-    most, first = sizes[:, columns].argmax(axis=0), (sizes[:, columns] > 0).argmax(axis=0)
+    most, first, columns = _rows_moved(flow)
+    rows, n = flow.sizes.shape[1:]
+    if 2 <= len(columns) < TOLD:
+        near = np.abs(most - columns * rows // n) <= 2 * -(-rows // n)
+        ordered = len(columns) == 2 or (_each_later(most) and bool(near.all()))  # two stand in any order
+        return _each_later(first) or (not plainly and ordered)
     told = follows_ratio(flow) or offset_of(flow) is not None
     # Of a condition that is read throughout, every position moves the same row first.
     return _together(first, columns, SURE / 2) or (told and _together(most, columns, SURE))
+
+
+def _rows_moved(flow: Flow) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each position that moves any row: the row that moves most, the first that moves, and the
+    position."""
+    assert flow.sizes is not None
+    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
+    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
+    columns = columns[sizes[:, columns].any(axis=0)]
+    return sizes[:, columns].argmax(axis=0), (sizes[:, columns] > 0).argmax(axis=0), columns
+
+
+def _each_later(rows: np.ndarray) -> bool:
+    """Whether each position has a later row than the one before, or the same where there are fewer rows."""
+    steps = np.diff(rows)
+    return bool((steps > 0).all()) or (bool((steps >= 0).all()) and len(set(rows.tolist())) >= TOLD // 2)
 
 
 def _together(rows: np.ndarray, columns: np.ndarray, least: float) -> bool:
@@ -338,6 +375,40 @@ def _reads_ahead(verdict: FlowVerdict, scene: Scene) -> Finding | None:
 ANOTHER = "read as another sequence, of which everything may be read"
 
 
+def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+    """So few positions that rows may follow them, at another rate, or may not: whether that settled it.
+
+    What keeps to the rate is right in both cases. What does not is wrong only where the rows' positions are
+    these: the user may have said so, and otherwise more positions tell.
+    """
+    if content.axis is None or _read_across(content, scene) or not followed(verdict.flow, plainly=False):
+        return False
+    # By chance rows seem to follow a condition of few positions: under each feeding others would.
+    pair = content.name, verdict.flow.output
+    if scene.label == "given":
+        scene.may_follow.add(pair)
+    if pair not in scene.may_follow:
+        return False
+    trial = FlowVerdict(verdict.flow, "mapped", verdict.where, real_keys=verdict.real_keys)
+    judge_mapped(trial, content, scene)
+    broken = any(finding for _, finding, _ in trial.settled)
+    known = content.name in scene.named or (broken and pair in scene.follow)
+    if known or all(finding is None and reason is None for _, finding, reason in trial.settled):
+        verdict.settled += trial.settled
+        verdict.counterexample = trial.counterexample
+        return bool(trial.settled)
+    if not broken and (overall(scene.expect) is None or pair in scene.follow):
+        return False  # nothing that is expected could be held against it at any rate
+    verdict.opened(
+        "extra edges",
+        f"{content.name} has so few positions that rows may follow them at another rate, and would then read "
+        f"too much, or {content.name} may be another sequence, of which anything may be read: give more "
+        f"positions, or say content=[...] with {content.name!r} if they are those of the rows, and without "
+        "it if not",
+    )
+    return True
+
+
 def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     """Rows of another sequence: what cross-attention may read, where the expectation speaks of it."""
     relations = {call.index: expected_of(scene.expect, call) for call in scene.calls}
@@ -345,6 +416,8 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     rows = verdict.flow.relations[0].queries
     if content.axis is not None and content.length == rows and not _read_across(content, scene):
         _judge_ambiguous(verdict, content, scene)
+        return
+    if _judge_few(verdict, content, scene):
         return
     if not (scene.covered and crossing) or content.axis is None:
         verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")

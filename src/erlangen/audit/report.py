@@ -158,6 +158,7 @@ class Report:
             "obligations": [one.to_json() for one in self.obligations],
             "tried": self.tried,
             "not_tried": self.not_tried,
+            "not_judged": self.not_judged,
         }
 
     def all_warnings(self) -> list[str]:
@@ -261,9 +262,13 @@ class Report:
         if late:
             parts.append(f"no time for {', '.join(late)}")
         if self.not_judged and self.verdict not in ("measured", "contradictory"):
-            names = ", ".join(self.not_judged[:4]) + (" and more" if len(self.not_judged) > 4 else "")
-            parts.append(f"nothing was expected of {names}")
+            parts.append(self.not_judged_text())
         return "; ".join(parts)
+
+    def not_judged_text(self) -> str:
+        """The modules whose calls the expectation does not speak about, in words."""
+        names = ", ".join(self.not_judged[:4]) + (" and more" if len(self.not_judged) > 4 else "")
+        return f"nothing was expected of {names}"
 
     def groups(self) -> list[tuple[list[CallVerdict], CallVerdict]]:
         """Calls with equal verdicts together, so that a hundred equal layers are one line."""

@@ -3,6 +3,7 @@ positions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from erlangen.audit.outputs import floating
 from erlangen.audit.reading import Reading
 
 Run = Callable[..., Any]
+_NAMES = re.compile(r"[hc]_?[0xnt]|((initial|init|prev|rnn|last)_)?(hidden|cell|states?|hidden_states?)")
+"""What the states of recurrent layers are called: these have one for each item, whatever else would run."""
 SHORTEST = 3
 """So few entries are not taken for positions."""
 
@@ -21,8 +24,10 @@ SHORTEST = 3
 def states(inputs: Inputs, found: Reading, run: Run) -> Reading:
     """Read inputs beside the first as (layers, batch, ...) where their second axis has the size of the batch.
 
-    Where both axes have it, the batch is the one whose first entry moves the first item alone. The first axis
-    holds positions only where it may be shorter.
+    Where both axes have it, the batch is the one whose first entry moves the first item alone. Where that is
+    not seen (a model may mix the states of its items, which is a fault), the batch is the axis that must have
+    as many entries as there are items, and may have fewer where these are fewer. The first axis holds
+    positions only where it may be shorter.
     """
     if inputs.vary is not None or not found.contents or found.contents[0].batch_axis is None:
         return found
@@ -37,7 +42,8 @@ def states(inputs: Inputs, found: Reading, run: Run) -> Reading:
             return one
         equal = one.tensor.shape[0] == first.batch
         confined = [_confined(one, axis, items, base, inputs, run) for axis in ((0, 1) if equal else (1,))]
-        if confined[-1] is False or (equal and confined != [False, True]):
+        seen = confined[-1] is not False and (not equal or confined == [False, True])
+        if not seen and not (confined[0] is not True and _of_items(one, found, inputs, run)):
             return one
         positions = one.tensor.shape[0] >= SHORTEST and _runs_shorter(one, inputs, run)
         return replace(one, axis=0 if positions else None, batch_axis=1)
@@ -86,6 +92,49 @@ def _confined(
         return None
     seen = [_first_only(moved[name], along) for name, along in items if name in moved and moved[name].any()]
     return all(seen) if seen else None
+
+
+def _of_items(one: Content, found: Reading, inputs: Inputs, run: Run) -> bool:
+    """Whether the second axis of an input, and not its first, has one entry for each item of the batch: the
+    model takes one item with one entry there, and no other number of entries for the same items.
+
+    Inputs of one shape, as the two states of an LSTM, have their axes alike.
+    """
+    first = found.contents[0]
+    if first.batch < 2:
+        return False
+    shape = one.tensor.shape
+    axes = {id(other.tensor): other.batch_axis for other in (*found.contents, *found.labels)}
+
+    def alone(along: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def cut(tensor: torch.Tensor) -> torch.Tensor:
+            alike = tensor.shape == shape and tensor is not first.tensor
+            axis = along if alike else axes.get(id(tensor), 0 if first.batch_axis == 0 else None)
+            square = tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and id(tensor) not in axes
+            if axis is None or tensor.dim() <= axis or (square and not alike):
+                return tensor
+            return tensor.narrow(axis, 0, 1).contiguous() if tensor.shape[axis] == first.batch else tensor
+
+        return cut
+
+    def more(tensor: torch.Tensor) -> torch.Tensor:
+        return (
+            torch.cat([tensor, tensor[:, -1:]], 1)
+            if tensor.shape == shape and tensor is not first.tensor
+            else tensor
+        )
+
+    def runs(change: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+        try:
+            run(inputs.map(change))
+        except Exception:
+            return False
+        return True
+
+    named = shape[0] != first.batch and any(_NAMES.fullmatch(word) for word in one.name.lower().split("."))
+    if not runs(alone(1)) or (runs(more) and not named):
+        return False
+    return shape[0] != first.batch or not runs(alone(0))
 
 
 def _moved(inputs: Inputs, base: dict[str, torch.Tensor], run: Run) -> dict[str, torch.Tensor]:

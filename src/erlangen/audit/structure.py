@@ -6,13 +6,11 @@ is untouched by the change can tell the two apart: if such a row moves, it reads
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from erlangen.audit.examine import Examiner
-from erlangen.audit.feedings import Feeding
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.flows import judge_flow
 from erlangen.audit.inputs import Content, with_content
@@ -20,6 +18,10 @@ from erlangen.audit.measure import Pass, observe
 from erlangen.audit.outputs import Place
 from erlangen.audit.witnesses.flow import ULPS, Flow, part_of, usual_sizes
 from erlangen.relations import Neighborhoods
+
+if TYPE_CHECKING:
+    from erlangen.audit.examine import Examiner
+    from erlangen.audit.feedings import Feeding
 
 POSITIONS = 24
 """At so many positions ids are changed one by one."""
@@ -102,12 +104,12 @@ def _only_structure(
             return False
         if [call.kernel for call in seen.calls] != [call.kernel for call in base.calls]:
             return False  # the order of ids counts, or one of them means something by itself
-        if any(_moved(place, seen.output, base.output).any() for place in places):
+        if any(moved_rows(place, seen.output, base.output).any() for place in places):
             return False
     return True
 
 
-def _moved(place: Place, after: Any, before: Any) -> np.ndarray:
+def moved_rows(place: Place, after: Any, before: Any) -> np.ndarray:
     """The rows that move, by more than rounding: (batch, rows)."""
     a, b = place.rows(after), place.rows(before)
     if a.shape != b.shape:
@@ -123,7 +125,7 @@ def _flow(
     chosen = sorted({round(k * (n - 1) / (POSITIONS - 1)) for k in range(POSITIONS)}) if n > POSITIONS else [
         *range(n)
     ]  # fmt: skip
-    reads = [_rows_read(call, n) for call in base.calls]
+    reads = [rows_read(call, n) for call in base.calls]
     if any(part is None for part in reads):
         return None
     dense: np.ndarray | None = None
@@ -132,15 +134,15 @@ def _flow(
         ids[content.where(j, None)] = other
         try:
             seen = _pass(examiner, feeding, content, ids)
-            moved = _moved(place, seen.output, base.output)
+            moved = moved_rows(place, seen.output, base.output)
         except Exception:
             return None
-        again = [_rows_read(call, n) for call in seen.calls]
+        again = [rows_read(call, n) for call in seen.calls]
         if len(again) != len(reads) or moved.shape[1] != n:
             return None
         dense = np.zeros((*moved.shape, n), bool) if dense is None else dense
         for b in range(len(moved)):
-            quiet = _undisturbed([one[b % len(one)] for one in reads if one is not None],
+            quiet = undisturbed([one[b % len(one)] for one in reads if one is not None],
                                  [one[b % len(one)] for one in again if one is not None], n)  # fmt: skip
             dense[b, :, j] = moved[b] & quiet
     if dense is None:
@@ -151,14 +153,14 @@ def _flow(
     return Flow(content.name, relations, nothing, None, len(chosen), False, place.name, whole)
 
 
-def _rows_read(call: Any, n: int) -> np.ndarray | None:
+def rows_read(call: Any, n: int) -> np.ndarray | None:
     """What each head of each item reads, (batch, heads, n, n); None for calls between other sizes."""
     if (call.queries, call.keys) != (n, n):
         return None
     return np.stack([np.stack([head.dense() for head in item]) for item in call.kernel.items])
 
 
-def _undisturbed(before: list[np.ndarray], after: list[np.ndarray], n: int) -> np.ndarray:
+def undisturbed(before: list[np.ndarray], after: list[np.ndarray], n: int) -> np.ndarray:
     """Rows that, through all calls, read only rows whose attention is the same before and after."""
     touched = np.zeros(n, bool)
     for a, b in zip(before, after, strict=True):

@@ -14,7 +14,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.measure import observe
 from erlangen.audit.state import RandomState
+from erlangen.audit.support import Support
 from erlangen.audit.witnesses.runs import TRAINING, Mode
 
 DRAWS = 32
@@ -25,22 +27,40 @@ EXAMINED = 3
 
 
 def draws(given: Given) -> Iterator[Feeding]:
-    """One feeding for each of the first few draws under which the model takes other steps in training."""
+    """One feeding for each of the first few draws under which the model takes other steps in training, or
+    where the same steps let attention read otherwise, each a few times."""
     if given.on is None or not _draws(given):
         return
-    seen = {_steps(given, None)}
+    seen, made = {_steps(given, None)}, set[int]()
     for seed in range(1, DRAWS):
-        drawn = _random(seed)
+        drawn = drawn_by(seed)
         steps = _steps(given, drawn)
         if steps in seen:
             continue
         seen.add(steps)
-        mode = Mode("training", train=True, grad=True, random=drawn)
-        yield given.feeding(
-            f"training (draw {seed})", given.inputs, mode, exact=False, at_most=True, spread=FEW
-        )
+        made.add(seed)
+        yield _feeding(given, seed, drawn)
         if len(seen) > EXAMINED:
-            return
+            break
+    if len(made) < EXAMINED:
+        relations = {seed: _relations(given, drawn_by(seed)) for seed in range(1, EXAMINED + 1)}
+        if any(one != relations[1] for one in relations.values()):
+            yield from (_feeding(given, seed, drawn_by(seed)) for seed in relations if seed not in made)
+
+
+def _feeding(given: Given, seed: int, drawn: RandomState) -> Feeding:
+    mode = Mode("training", train=True, grad=True, random=drawn)
+    return given.feeding(f"training (draw {seed})", given.inputs, mode, exact=False, at_most=True, spread=FEW)
+
+
+def _relations(given: Given, drawn: RandomState) -> list[Support]:
+    """What the attention calls of one run in training read."""
+    try:
+        with TRAINING.on(given.model):
+            seen = observe(given.model, given.inputs, given.reading.batch, drawn)
+    except Exception:
+        return []  # the training feeding says why
+    return [call.kernel for call in seen.calls]
 
 
 class _Steps(TorchFunctionMode):
@@ -108,7 +128,7 @@ def _draws(given: Given) -> bool:
     return not before.same(RandomState.now())
 
 
-def _random(seed: int) -> RandomState:
+def drawn_by(seed: int) -> RandomState:
     """The state of all generators after seeding them; the present state stays."""
     now = RandomState.now()
     torch.manual_seed(seed)

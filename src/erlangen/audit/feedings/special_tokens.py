@@ -60,17 +60,21 @@ def _tokens(given: Given, content: Content) -> list[tuple[int, bool]]:
         size = table.num_embeddings
         if table.padding_idx is not None:
             found[table.padding_idx] = True
-    for _, word, value in entries_of(
-        given.model, lambda module: type(module).__module__.startswith("torch.")
-    ):
-        if _NAMED.search(word.lower()):
-            for one in value if isinstance(value, list | tuple) else [value]:
-                number = integer(one)
-                if number is not None:
-                    found[number] = found.get(number, False) or "pad" in word.lower()
+    for word, number in named_tokens(given.model):
+        found[number] = found.get(number, False) or "pad" in word
     found.setdefault(size - 1, False)
     found[0] = True
     return [(token, last) for token, last in found.items() if 0 <= token < size]
+
+
+def named_tokens(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """(name, token) of every token that a model or its configuration names, as `eos_token_id`."""
+    for _, name, value in entries_of(model, lambda module: type(module).__module__.startswith("torch.")):
+        if _NAMED.search(name.lower()):
+            for one in value if isinstance(value, list | tuple) else [value]:
+                number = integer(one)
+                if number is not None:
+                    yield name.lower(), number
 
 
 def _put(content: Content, tokens: list[tuple[int, bool]]) -> dict[int, int]:

@@ -21,6 +21,7 @@ from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import ADDING, name_of
 from erlangen.audit.containers import leaves
 from erlangen.audit.inputs import Content
+from erlangen.audit.quantised import kind_of
 from erlangen.audit.witnesses.runs import Runner
 
 EVENTS = 4096
@@ -40,7 +41,7 @@ class Event:
     module: str
     """The module whose code was running."""
     kind: str
-    """The type of that module."""
+    """The type of that module, and how it quantises."""
     parent: str
     """The module around it."""
     source: str | None
@@ -115,7 +116,7 @@ class Tracer(TorchFunctionMode):
         """What each of them was made into."""
         self._content = content
         self._weights = weights
-        self._stack: list[tuple[str, str]] = [("", type(model).__name__)]
+        self._stack: list[tuple[str, str]] = [("", kind_of(model))]
         self._handles: list[Any] = []
         self._model = model
         self._widths = feature_sizes(model)
@@ -160,8 +161,8 @@ class Tracer(TorchFunctionMode):
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             with torch._C.DisableTorchFunction():
                 for _, tensor in leaves((args, kwargs)):
-                    self._note("enters", tensor, name, type(module).__name__)
-            self._stack.append((name, type(module).__name__))
+                    self._note("enters", tensor, name, kind_of(module))
+            self._stack.append((name, kind_of(module)))
 
         return hook
 
