@@ -288,7 +288,7 @@ class Nearest(Relation):
         rows = site.positions.size
         if self.k >= site.keys:  # all of them, whatever the vectors
             return Neighborhoods.from_bands(site.keys, np.zeros(rows, np.int64), np.full(rows, site.keys))
-        queries, keys = to_numpy(site.query_vectors), to_numpy(site.key_vectors)
+        queries, keys = nearest.vectors(site.query_vectors, site.key_vectors)
         starts = nearest.INDICES[self.index](queries, keys, self.k).ravel()
         return Neighborhoods.from_runs(
             rows, site.keys, np.repeat(np.arange(rows), self.k), starts, starts + 1
