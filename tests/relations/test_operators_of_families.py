@@ -99,7 +99,7 @@ SIZED = [
     er.Bipartite(1, 3), er.Documents([2, 2]), er.Grid((2, 2), 1), er.Graph([(0, 1)], nodes=4),
     er.GridOffset((2, 2), (0, 1)), er.GridOffset((2, 2), (0, 1), (1, 2)),
     er.GridOffset((2, 2), (1, 0), (3, 3)),
-    er.FromMask(np.ones((2, 4))), er.FromMask(np.ones((4, 4))),
+    er.FromMask(np.ones((2, 4), bool)), er.FromMask(np.ones((4, 4), bool)),
 ]  # fmt: skip
 
 
