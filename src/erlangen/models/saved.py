@@ -21,6 +21,8 @@ KEY = "erlangen"
 """The entry of the file's metadata that holds the model's name and configuration."""
 SPARE = 8
 """How many times more parameters than tensors a model may register: tied and replaced ones count, too."""
+SPARE_SIZE = 1 << 20
+"""Sizes in a configuration up to this one need no tensors to show for it: distances, chunks."""
 SPARE_NUMBERS = 1 << 26
 """Numbers in buffers that a model may compute for itself beyond what the file holds."""
 
@@ -67,7 +69,7 @@ class Saved(nn.Module):
     def load(cls, path: str | Path) -> Self:
         """The model in a file that `save` wrote, in its types of numbers, on the CPU and in training mode."""
         tensors, metadata = read_tensors(Path(path))
-        config = _config(cls, Path(path), metadata.get(KEY))
+        config = _config(cls, Path(path), metadata.get(KEY), tensors)
         _require_fit(cls, config, tensors, str(path))
         model = cls(config)
         fill(model, tensors, str(path))
@@ -147,7 +149,7 @@ def _value(plain: Any) -> Any:
     return plain
 
 
-def _config(model: type[Saved], path: Path, about: str | None) -> Any:
+def _config(model: type[Saved], path: Path, about: str | None, tensors: dict[str, Any]) -> Any:
     name = model.__name__
     if about is None:
         raise DataError(f"{path}: a safetensors file, but not one written by {name}.save")
@@ -156,12 +158,17 @@ def _config(model: type[Saved], path: Path, about: str | None) -> Any:
         found, plain = told["model"], dict(told["config"])
         if found != name:
             raise DataError(f"{path} holds a {found}; use {found}.load")
+        # Before a configuration is made of them: it may look at its relation at its own size.
+        most = max(SPARE_SIZE, sum(tensor.numel() for tensor in tensors.values()))
+        for key, value in plain.items():
+            if isinstance(value, int) and abs(value) > most:
+                raise DataError(f"{path}: {key}={value} is more than a {name} of the file's tensors can have")
         return from_plain(model.Config, plain)
     except DataError:
         raise
     except ErlangenError as error:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, MemoryError) as error:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
 
 
@@ -173,20 +180,23 @@ def _require_fit(kind: type[Saved], config: Any, tensors: dict[str, Any], where:
     most, thread, made = SPARE * (len(tensors) + SPARE), threading.get_ident(), count(1)
     too_large = f"{where}: the configuration describes a larger {kind.__name__} than the file has tensors for"
 
+    held = sum(tensor.numel() for tensor in tensors.values())
+
     def bounded(module: nn.Module, name: str, parameter: Any) -> None:
-        if threading.get_ident() == thread and next(made) > most:
+        if threading.get_ident() != thread:
+            return
+        if next(made) > most or (parameter is not None and parameter.numel() > SPARE * (held + SPARE)):
             raise DataError(too_large)
 
     hook = register_module_parameter_registration_hook(bounded)
     try:
         with torch.device("meta"):
             model = kind(config)
-    except (ErlangenError, RuntimeError, ValueError, TypeError, OverflowError, ArithmeticError) as error:
+    except (ErlangenError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         raise DataError(f"{where}: no {kind.__name__} can be made of its configuration ({error})") from None
     finally:
         hook.remove()
     _compare(model, tensors, where)
-    held = sum(tensor.numel() for tensor in tensors.values())
     if sum(buffer.numel() for buffer in model.buffers()) > SPARE * held + SPARE_NUMBERS:
         raise DataError(too_large)
 
