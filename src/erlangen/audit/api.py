@@ -260,6 +260,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     _nothing_compared(examiner, coverage, reading, [result, *trials])
     tried = _tried(feeding, result, others, trials)
+    not_tried = _not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0))
+    for trial in trials:
+        trial.release()
     return Report(
         type(unwrapped(model)).__name__,
         "undecided",
@@ -279,10 +282,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         ledger,
         flows=result.flows,
         tried=tried,
-        not_tried={
-            **_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
-            **refused,
-        },
+        not_tried={**not_tried, **refused},
         not_judged=_not_judged(examiner, result),
     )
 
