@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import tracemalloc
+from contextlib import suppress
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -219,3 +221,69 @@ def test_a_checkpoint_of_another_kind_of_numbers_is_refused(gpt2, tmp_path, dtyp
     save_file({k: v.to(dtype) for k, v in tensors.items()}, tmp_path / "model.safetensors", metadata)
     with pytest.raises(DataError, match=f"has type {str(dtype)[6:]}, expected bfloat16 or float16 or"):
         GPT.from_transformers(tmp_path)
+
+
+def rewritten(path, **changes):
+    """A saved model with another configuration and the same tensors."""
+    tensors, metadata = read_tensors(path)
+    about = json.loads(metadata["erlangen"])
+    about["config"] |= changes
+    save_file(tensors, path, metadata={"erlangen": json.dumps(about)})
+
+
+SMALL = {
+    "GPT": GPT(CONFIG),
+    "BERT": er.models.BERT(er.models.BERT.Config(11, 8, 1, 2, 8)),
+    "T5": er.models.T5(er.models.T5.Config(11, 1, 2, 8)),
+    "Transformer": er.models.Transformer(er.models.Transformer.Config(9, 9, 1, 2, 8)),
+    "ViT": er.models.ViT(er.models.ViT.Config(8, 2, 1, 1, 2, 8, 3, relation=er.Grid((4, 4), 1))),
+    "S4": er.models.S4(er.models.S4.Config(1, 1, 1, 4)),
+    "SparseTransformer": er.models.SparseTransformer(er.models.SparseTransformer.Config(9, 8, 1, 2, 8, 2)),
+    "Unlimiformer": er.models.Unlimiformer(er.models.Unlimiformer.Config(9, 8, 8, 1, 2, 8)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("size", [50_000, 200_000_000, 2_000_000_000, 10**30])
+def test_a_size_that_no_tensor_bears_out_is_refused_at_once(name, size, tmp_path):
+    """Before a relation is bound at it, or a mask written: what is read may be of any size."""
+    path = tmp_path / "model.safetensors"
+    for field in fields(SMALL[name].config):
+        if type(getattr(SMALL[name].config, field.name)) is not int:
+            continue
+        SMALL[name].save(path)
+        rewritten(path, **{field.name: size})
+        tracemalloc.start()
+        try:
+            with suppress(DataError):  # fields that say nothing of the tensors may be small enough
+                type(SMALL[name]).load(path)
+            assert tracemalloc.get_traced_memory()[1] < 100 << 20, field.name
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("relation", ["Window(3)", "Random(3000, 1)", "Dilated(2) & Random(50000, 1)"])
+def test_a_relation_is_not_bound_at_a_size_of_a_file(relation, tmp_path):
+    path = tmp_path / "gpt.safetensors"
+    GPT(CONFIG).save(path)
+    for context in (100_000, 1_000_000, 10**9):
+        rewritten(path, relation={"relation": relation}, context=context)
+        with pytest.raises(DataError):
+            GPT.load(path)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "value", [None, "1e-5", [1e-5], True, float("nan"), float("inf"), -1, {"relation": "Causal()"}], ids=str
+)
+def test_fractions_of_a_configuration_are_numbers_in_their_range(name, value, tmp_path):
+    path, kind = tmp_path / "model.safetensors", type(SMALL[name])
+    for field in ("norm_eps", "dropout"):
+        if hasattr(SMALL[name].config, field):
+            SMALL[name].save(path)
+            rewritten(path, **{field: value})
+            with pytest.raises(DataError, match=rf"{field}\) must be a number"):
+                kind.load(path)
+            if not isinstance(value, dict):
+                with pytest.raises(ParameterError, match=rf"{name}.Config\({field}\)"):
+                    replace(SMALL[name].config, **{field: value})

@@ -187,7 +187,7 @@ def test_empty_tensors_are_empty_graphs():
         assert er.Graph(index, nodes=3).on(3).num_edges == 0
         assert er.Graph.from_edge_index(index, num_nodes=3).on(3).num_edges == 0
     for rows, columns in ((0, 5), (3, 0), (0, 0)):
-        assert er.FromMask(torch.zeros(rows, columns)).on(rows, columns).num_edges == 0
+        assert er.FromMask(torch.zeros(rows, columns) > 0).on(rows, columns).num_edges == 0
     vectors = torch.zeros(3, 0)
     assert er.Nearest(1).on(vectors, torch.zeros(4, 0)).edges().tolist() == [[0, 0], [1, 0], [2, 0]]
     assert er.Nearest(2).on(torch.zeros(0, 5), torch.zeros(4, 5)).num_edges == 0

@@ -271,6 +271,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     if last:
         contradictions.append(last)
         ledger.open("given", "the model is left as it was", last)
+    not_tried = _not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0))
+    for trial in trials:
+        trial.release()
     return Report(
         type(unwrapped(model)).__name__,
         "undecided",
@@ -290,10 +293,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         ledger,
         flows=result.flows,
         tried=tried,
-        not_tried={
-            **_not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0)),
-            **refused,
-        },
+        not_tried={**not_tried, **refused},
         not_judged=_not_judged(examiner, [result, *trials]),
     )
 

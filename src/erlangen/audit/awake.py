@@ -87,7 +87,9 @@ def _fill(model: nn.Module, shrunk: float, matrices: float) -> None:
         for parameter in model.parameters():
             if parameter.numel() and parameter.is_floating_point():
                 if not bool(parameter.any()):
-                    parameter.copy_((torch.randn(parameter.shape, generator=generator) * 0.2).to(parameter))
+                    parameter.copy_(
+                        (torch.randn(parameter.shape, generator=generator, device="cpu") * 0.2).to(parameter)
+                    )
                 elif id(parameter) in embeddings:
                     parameter.mul_(shrunk)
                 elif parameter.dim() > 1:

@@ -183,7 +183,7 @@ def nudged(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs] | None:
     def moved(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             return tensor
-        signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.device) * 2 - 1
+        signs = torch.randint(0, 2, tensor.shape, generator=generator, device="cpu").to(tensor.device) * 2 - 1
         finite = tensor.isfinite() & (tensor.abs() < torch.finfo(tensor.dtype).max / 2)
         return torch.where(finite, tensor + tensor * torch.finfo(tensor.dtype).eps * signs, tensor)
 
@@ -202,7 +202,7 @@ def _apart(a: torch.Tensor, b: torch.Tensor, real: np.ndarray | None) -> torch.T
     same = (a == b) | (a.isnan() & b.isnan())
     size = (a.double() - b.double()).abs().nan_to_num(nan=float("inf"))
     size = torch.where(same, 0.0, size)
-    return _counted(size, real).amax(dim=-1).cpu() if size.numel() else torch.zeros(1, 1)
+    return _counted(size, real).amax(dim=-1).cpu() if size.numel() else torch.zeros(1, 1, device="cpu")
 
 
 def _counted(values: torch.Tensor, real: np.ndarray | None) -> torch.Tensor:

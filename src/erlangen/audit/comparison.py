@@ -358,7 +358,7 @@ def _with_backend(model: nn.Module, name: str) -> nn.Module:
     if used != wanted:
         # Comparing a backend with itself would prove nothing.
         raise ParameterError(f"{type(model).__name__} was asked for backend {name!r} and took {used!r}")
-    first = next(model.parameters(), torch.zeros(()))
+    first = next(model.parameters(), torch.zeros((), device="cpu"))
     other.to(device=first.device, dtype=first.dtype).load_state_dict(model.state_dict())
     return other.train(model.training)
 

@@ -37,7 +37,7 @@ def hold_counts(value: Any, tensors: Iterable[torch.Tensor]) -> Any:
         return value
     either = [*shapes, *(shape[::-1] for shape in shapes)]
     fits = any(len(value) == batch and max(value) <= length for batch, length in either)
-    return Counts(torch.tensor(value), type(value)) if fits and min(value) > 0 else value
+    return Counts(torch.tensor(value, device="cpu"), type(value)) if fits and min(value) > 0 else value
 
 
 def made_counts(value: Any) -> Any:

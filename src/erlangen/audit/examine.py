@@ -90,6 +90,10 @@ class Examination:
     groups: int = 0
     """How many groups of positions were changed at once, in place of those that were not changed alone."""
 
+    def release(self) -> None:
+        """Let go of what was only needed to examine: tensors, the graphs they hang on, and the model."""
+        self.seen, self.waiting = None, []
+
 
 @dataclass(eq=False)
 class Examiner:

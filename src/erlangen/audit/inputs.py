@@ -227,11 +227,11 @@ class Content:
             places = torch.searchsorted(self.pool, ids).clamp(max=len(self.pool) - 1)
             known = self.pool[places] == ids
             # Moving on by 1 .. size - 1 places never ends where it began.
-            moves = torch.randint(1, max(len(self.pool), 2), tensor.shape, generator=generator)
+            moves = torch.randint(1, max(len(self.pool), 2), tensor.shape, generator=generator, device="cpu")
             moved = self.pool[(places + moves) % len(self.pool)]
             return torch.where(known, moved, self.pool[moves % len(self.pool)]).to(tensor)
         kind = torch.complex64 if tensor.is_complex() else torch.float32
-        noise = torch.randn(tensor.shape, generator=generator, dtype=kind)
+        noise = torch.randn(tensor.shape, generator=generator, dtype=kind, device="cpu")
         spread = float(tensor.detach().to(kind).std(correction=0).nan_to_num()) or 1.0
         return tensor + (noise * spread).to(tensor)
 

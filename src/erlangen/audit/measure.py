@@ -166,7 +166,12 @@ def _mark(tensor: torch.Tensor, rows: int, first: bool = False) -> np.ndarray | 
     if not axes or tensor.shape[axes[0]] != rows:
         return None
     flat = tensor.detach().movedim(axes[0], 0).reshape(rows, -1).double().nan_to_num()
-    weights = torch.rand(flat.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    weights = (
+        torch.rand(
+            flat.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu"
+        )
+        + 0.5
+    )
     return (flat.cpu() @ weights).numpy()
 
 

@@ -246,7 +246,7 @@ def _groups(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> bool:
     if content is None or content.axis is None:
         return False
     tensor = torch.full_like(mask.tensor, int(not mask.hides))
-    tensor[..., -2:] = torch.tensor(int(mask.hides)).to(tensor)
+    tensor[..., -2:] = torch.tensor(int(mask.hides), device="cpu").to(tensor)
     given = inputs.map(lambda part: tensor if part is mask.tensor else part)
     moved = _moves(run, given, content, content.changed(content.length - 2), run(given))
     rows = [m.transpose(0, 1) if content.axis == 0 else m for m in moved if m.dim() >= 2]
@@ -275,7 +275,7 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
     reads: dict[bool, bool] = {}
     for value in (False, True):
         tensor = mask.tensor.clone()
-        tensor[..., last] = torch.tensor(int(value)).to(tensor)
+        tensor[..., last] = torch.tensor(int(value), device="cpu").to(tensor)
         given = inputs.map(lambda part, new=tensor: new if part is mask.tensor else part)
         try:
             base = run(given)
@@ -286,7 +286,9 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
         rows = [m.transpose(0, 1) if content.axis == 0 else m for m in moved if m.dim() >= 2]
         rows = [m.flatten(2).any(-1) for m in rows if m.dim() > 2 and m.shape[1] == content.length]
         if rows:
-            reads[value] = any(bool(m[:, torch.arange(content.length) != last].any()) for m in rows)
+            reads[value] = any(
+                bool(m[:, torch.arange(content.length, device="cpu") != last].any()) for m in rows
+            )
         elif moved and all(m.dim() and content.length not in m.shape for m in moved):
             reads[value] = any(bool(m.any()) for m in moved)  # pooled: no row is its own
         else:

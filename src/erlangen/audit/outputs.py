@@ -74,11 +74,11 @@ def _as_tensor(value: Any) -> torch.Tensor | None:
             return torch.nested.to_padded_tensor(value, 0.0)
         return value.to_dense() if value.layout != torch.strided else value
     if isinstance(value, np.ndarray | np.generic):
-        return torch.tensor(value) if value.dtype.kind in "fciu" else None
+        return torch.tensor(value, device="cpu") if value.dtype.kind in "fciu" else None
     numbers = isinstance(value, int | float | complex) and not isinstance(value, bool)
     if numbers or (type(value) in (list, tuple) and _of_numbers(value)):
         try:
-            return torch.tensor(value)
+            return torch.tensor(value, device="cpu")
         except (TypeError, ValueError, OverflowError):
             return None  # rows of different lengths are looked at one by one
     return None

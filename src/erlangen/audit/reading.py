@@ -103,7 +103,7 @@ class Mask:
         if additive:
             tensor[rows, ..., columns] = torch.finfo(tensor.dtype).min
         else:
-            tensor[rows, ..., columns] = torch.tensor(1 if self.hides else 0).to(tensor)
+            tensor[rows, ..., columns] = torch.tensor(1 if self.hides else 0, device="cpu").to(tensor)
         return tensor
 
 
@@ -493,6 +493,6 @@ def _pool(model: nn.Module, tokens: torch.Tensor, labels: bool = False) -> torch
     largest = max(int(tokens.max()), 1)
     if largest > 4 * tokens.numel() + 1024:  # a few of many ids do as well
         pool = sorted(set(tokens.flatten().tolist()) - special)
-        return torch.tensor(pool if len(pool) > 1 else [0, 1])
+        return torch.tensor(pool if len(pool) > 1 else [0, 1], device="cpu")
     pool = [token for token in range(largest + 1) if token not in special]
-    return torch.tensor(pool if len(pool) > 1 else [0, 1])
+    return torch.tensor(pool if len(pool) > 1 else [0, 1], device="cpu")

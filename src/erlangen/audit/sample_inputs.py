@@ -77,22 +77,28 @@ class _Maker:
         return None
 
     def normal(self, *shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=self.generator)
+        return torch.randn(*shape, generator=self.generator, device="cpu")
 
     def tokens(self, length: int) -> torch.Tensor:
         """Ordinary tokens: none that the configuration gives another meaning."""
         vocabulary = int(self.find("vocab_size") or 64)
-        ids = torch.randint(min(5, vocabulary - 2), vocabulary, (2, length), generator=self.generator)
+        ids = torch.randint(
+            min(5, vocabulary - 2), vocabulary, (2, length), generator=self.generator, device="cpu"
+        )
         special = special_tokens(self.model)
         ordinary = [one for one in range(min(5, vocabulary - 2), vocabulary) if one not in special]
-        return torch.tensor(ordinary)[ids % len(ordinary)] if special & set(ids.flatten().tolist()) else ids
+        return (
+            torch.tensor(ordinary, device="cpu")[ids % len(ordinary)]
+            if special & set(ids.flatten().tolist())
+            else ids
+        )
 
     def text(self) -> Tensors:
         inputs = {"input_ids": self.tokens(self.n)}
         if "attention_mask" in self.names:
-            inputs["attention_mask"] = torch.ones(2, self.n, dtype=torch.long)
+            inputs["attention_mask"] = torch.ones(2, self.n, dtype=torch.long, device="cpu")
         if "bbox" in self.names:
-            inputs["bbox"] = torch.zeros(2, self.n, 4, dtype=torch.long)
+            inputs["bbox"] = torch.zeros(2, self.n, 4, dtype=torch.long, device="cpu")
         return {**inputs, **self.decoder()}
 
     def decoder(self) -> Tensors:
@@ -123,7 +129,7 @@ class _Maker:
                 sides = 2 * merged
                 yield {
                     name: self.normal(2 * sides * sides, entries),
-                    grid: torch.tensor([[1, sides, sides]] * 2),
+                    grid: torch.tensor([[1, sides, sides]] * 2, device="cpu"),
                 }
             if name in patches:
                 continue
@@ -145,7 +151,7 @@ class _Maker:
         count = int(self.find(QUERIES) or rows // 2)
         if not 0 < count <= 64:
             return
-        ids = torch.full((2, count + self.n), token)
+        ids = torch.full((2, count + self.n), token, device="cpu")
         ids[:, 1 : 1 + count] = token
         rest = self.tokens(self.n)
         ids[:, :1], ids[:, 1 + count :] = rest[:, :1], rest[:, 1:]
@@ -167,7 +173,10 @@ class _Maker:
                 for mask in ("attention_mask", "input_features_mask", "feature_attention_mask"):
                     if mask in self.names:
                         size = form.shape[-1] if form is forms[0] else FRAMES
-                        yield {"input_features": form, mask: torch.ones(2, size, dtype=torch.long)}
+                        yield {
+                            "input_features": form,
+                            mask: torch.ones(2, size, dtype=torch.long, device="cpu"),
+                        }
         if "input_values" in self.names:
             length = int(self.find("max_length") or FRAMES)
             for form in ((2, SAMPLES), (2, length, bins), (2, 1, SAMPLES), (2, 1, FRAMES, bins)):

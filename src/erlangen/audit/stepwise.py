@@ -71,7 +71,7 @@ def stepwise(runner: Runner, content: Content, output: str) -> bool:
             name = content.embedding or embedding_of(runner.model, runner.inputs, content, runner.on)
             model = copy.deepcopy(runner.model)
             weight = next(model.get_submodule(name or "").parameters(recurse=False))
-            noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(7))
+            noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(7), device="cpu")
             weight.data.mul_((1 + least * noise).to(weight))
             after = runner.on(runner.inputs, model=model)
         moved = differs(place.rows(after), base)[0]
@@ -91,7 +91,7 @@ def _missing(finding: Finding | None) -> bool:
 def _read_before(verdict: FlowVerdict, content: Content, scene: Scene, inside: Inside) -> bool:
     """Whether the numbers that were rounded anywhere in the model read all that is expected."""
     try:
-        found = inside.before_rounding(verdict.flow.output, torch.empty(0))
+        found = inside.before_rounding(verdict.flow.output, torch.empty(0, device="cpu"))
     except Exception:
         return False  # a model that runs only unobserved
     if found is None:

@@ -16,7 +16,7 @@ from erlangen.errors import ParameterError, ShapeError
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.symmetry.automorphisms import automorphisms, least_order
-from erlangen.symmetry.group import Group
+from erlangen.symmetry.group import Group, Oracle
 from erlangen.symmetry.moves import Move
 from erlangen.symmetry.shapes import Unnamed
 from erlangen.symmetry.symmetries import symmetry
@@ -161,13 +161,14 @@ def _bits(colors: np.ndarray) -> list[Neighborhoods]:
     return [Neighborhoods.from_dense((colors >> digit) & 1) for digit in range(digits)]
 
 
+def _survives(prepared: list[Prepared], element: np.ndarray) -> bool:
+    return all(one.measure(element).error < TOLERANCE for one in prepared)
+
+
 def _measured(layer: Layer, possible: Group, inputs: Tensor) -> Group:
     """The permutations of a group that the layer keeps on random inputs."""
     prepared = [Prepared(layer, x) for x in inputs]
-
-    def survives(element: np.ndarray) -> bool:
-        return all(one.measure(element).error < TOLERANCE for one in prepared)
-
+    survives = Oracle(_survives, (prepared,))
     kept = [move for move in possible.moves if survives(move.array(possible.degree))]
     if len(kept) == len(possible.moves):
         evidence = "numeric" if possible.exact else "at least"

@@ -7,7 +7,8 @@ every call, which costs about as much as reading it once; `prepare` is for those
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, wraps
 from typing import Any, final
 
 import numpy as np
@@ -24,6 +25,17 @@ CACHE_SIZE = 16
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
+def _for_every_mode(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensors that are kept are made outside inference mode: those made inside could not be trained on."""
+
+    @wraps(make)
+    def made(*arguments: Any) -> Any:
+        with torch.inference_mode(False):
+            return make(*arguments)
+
+    return made
+
+
 class Edges:
     """The edges source -> target of an `edge_index` (2, edges): target i reads source j.
 
@@ -38,6 +50,7 @@ class Edges:
     (False, 2, 3)
     """
 
+    @_for_every_mode
     def __init__(self, edge_index: Tensor, sources: int, targets: int, loops: int) -> None:
         self.given = edge_index.shape[1]
         if loops:
@@ -64,6 +77,7 @@ class Edges:
         return FromMask._of(self._neighborhoods)
 
     @cached_property
+    @_for_every_mode
     def order(self) -> Tensor:
         return self.target.argsort(stable=True)
 
@@ -106,7 +120,7 @@ def edges_of(edge_index: Tensor, sources: int, targets: int, loops: int = 0) -> 
     if known is not None:
         return known[2]
     # A copy is worked on: the caller's memory may be written to by another thread meanwhile.
-    given = edge_index.detach().clone()
+    given = _copy(edge_index)
     _check_range(given[0], sources, "source")
     _check_range(given[1], targets, "target")
     edges = Edges(given, sources, targets, loops)
@@ -124,7 +138,7 @@ class PreparedEdges:
 
     def __init__(self, edge_index: Tensor, sources: int, targets: int) -> None:
         _check(edge_index)
-        self._edge_index = edge_index.detach().clone()
+        self._edge_index = _copy(edge_index)
         _check_range(self._edge_index[0], sources, "source")
         _check_range(self._edge_index[1], targets, "target")
         self.sources, self.targets = sources, targets
@@ -164,6 +178,11 @@ def prepare(edge_index: Tensor, sources: int, targets: int | None = None) -> Pre
     return PreparedEdges(edge_index, sources, sources if targets is None else targets)
 
 
+@_for_every_mode
+def _copy(edge_index: Tensor) -> Tensor:
+    return edge_index.detach().clone()
+
+
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.device == b.device and a.dtype == b.dtype and torch.equal(a, b)
 
@@ -173,6 +192,11 @@ def _check(edge_index: Any) -> None:
         kind = edge_index.layout if isinstance(edge_index, Tensor) else type(edge_index).__name__
         raise ParameterError(
             f"edge_index must be a dense tensor (2, edges), got {kind}; sparse matrices are not read here"
+        )
+    if edge_index.is_meta:
+        raise ParameterError(
+            f"edge_index of shape {tuple(edge_index.shape)} is on the meta device, where it names no edges: "
+            "give one of a device with memory"
         )
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in _INTEGERS:
         raise ParameterError(

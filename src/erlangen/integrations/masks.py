@@ -49,9 +49,11 @@ def from_additive(values: Tensor) -> FromMask:
     >>> from_additive(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]))
     FromMask([[1, 0], [1, 1]])
     """
-    if not values.is_floating_point():
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise ParameterError(
-            f"an additive mask holds real numbers, got {values.dtype}; for booleans write FromMask(mask)"
+            f"an additive mask is a tensor of floats, got {got}; of a mask that says what may be read make "
+            "FromMask(mask)"
         )
     hidden = values <= torch.finfo(values.dtype).min / 2
     if not (hidden | (values == 0)).all():

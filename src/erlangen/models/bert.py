@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
+from erlangen.models import checks
 from erlangen.models.padding import unpadded
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
@@ -56,6 +57,7 @@ class BERTConfig:
     norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "BERT")
         for name in ("vocab_size", "context", "layers", "heads", "width", "types"):
             sizes.count(getattr(self, name), f"BERT.Config({name})", least=1)
         expect(self.relation, "BERT.Config(relation) takes a relation or PerHead", axes=("head",))

@@ -21,14 +21,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
+from erlangen.models import checks
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention, KVCache
-from erlangen.relations import Causal, PerHead, Relation, sizes
+from erlangen.relations import Causal, Empty, PerHead, Relation, sizes
 from erlangen.relations.protocol import expect
 
 RELATION = Causal()
 """Masked attention (Definition 7)."""
+MOST_RUNS = 1 << 24
+"""Whether a relation reads the future is looked at up to so many runs of keys: a second or two."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,20 @@ class GPTConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "GPT")
         for name in ("vocab_size", "context", "layers", "heads", "width"):
             sizes.count(getattr(self, name), f"GPT.Config({name})", least=1)
         expect(self.relation, "GPT.Config(relation) takes a relation or PerHead", axes=("head",))
-        for member in self.relation.grid()[0]:
-            ahead = (member - Causal()).on(self.context)
+        for member in dict.fromkeys(self.relation.grid()[0]):
+            future = member - Causal()
+            if future == Empty():
+                continue
+            if future.runs_needed(self.context, self.context) > MOST_RUNS:
+                raise ParameterError(
+                    f"GPT.Config(relation={member!r}) has too many runs on context={self.context} positions "
+                    f"to see whether it reads the future; {member} & Causal() reads none anywhere"
+                )
+            ahead = future.on(self.context)
             if ahead.num_edges:
                 query, key = ahead.edges()[0].tolist()
                 raise ParameterError(

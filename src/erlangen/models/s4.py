@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from erlangen.errors import ParameterError, ShapeError
+from erlangen.models import checks
 from erlangen.models.saved import Saved
 from erlangen.relations import sizes
 
@@ -43,6 +44,7 @@ class S4Config:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "S4")
         for name in ("features", "outputs", "layers", "width", "state"):
             sizes.count(getattr(self, name), f"S4.Config({name})", least=1)
 

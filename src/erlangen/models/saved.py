@@ -7,7 +7,6 @@ import reprlib
 import threading
 from dataclasses import fields, is_dataclass
 from itertools import count
-from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -169,7 +168,7 @@ def _config(model: type[Saved], path: Path, about: str | None, tensors: dict[str
         raise
     except ErlangenError as error:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, MemoryError) as error:
         raise DataError(f"{path}: the configuration of {name} cannot be read ({error})") from None
 
 
@@ -179,21 +178,12 @@ def _require_modest(kind: type[Saved], plain: dict[str, Any], tensors: dict[str,
     A configuration may bind its relation to its sizes, which takes memory for each position.
     """
     most = SPARE * sum(tensor.numel() for tensor in tensors.values()) + SPARE_SIZE
-    types = {field.name: field.type for field in fields(kind.Config)}
     for name, value in plain.items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int) and abs(number) > most:
                 raise DataError(
                     f"{where}: {name}={reprlib.repr(number)} is larger than any {kind.__name__} of its "
                     "tensors has"
-                )
-        if types.get(name) in ("float", float):
-            least = 0.0 if name == "norm_eps" else -inf
-            real = value if isinstance(value, (int, float)) and not isinstance(value, bool) else nan
-            if not (isfinite(real) and real >= least):
-                raise DataError(
-                    f"{where}: expected a finite number{' >= 0' * (least == 0)} for {name}, got "
-                    f"{reprlib.repr(value)}"
                 )
 
 
@@ -205,20 +195,23 @@ def _require_fit(kind: type[Saved], config: Any, tensors: dict[str, Any], where:
     most, thread, made = SPARE * (len(tensors) + SPARE), threading.get_ident(), count(1)
     too_large = f"{where}: the configuration describes a larger {kind.__name__} than the file has tensors for"
 
+    held = sum(tensor.numel() for tensor in tensors.values())
+
     def bounded(module: nn.Module, name: str, parameter: Any) -> None:
-        if threading.get_ident() == thread and next(made) > most:
+        if threading.get_ident() != thread:
+            return
+        if next(made) > most or (parameter is not None and parameter.numel() > SPARE * (held + SPARE)):
             raise DataError(too_large)
 
     hook = register_module_parameter_registration_hook(bounded)
     try:
         with torch.device("meta"):
             model = kind(config)
-    except (ErlangenError, RuntimeError, ValueError, TypeError, OverflowError, ArithmeticError) as error:
+    except (ErlangenError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         raise DataError(f"{where}: no {kind.__name__} can be made of its configuration ({error})") from None
     finally:
         hook.remove()
     _compare(model, tensors, where)
-    held = sum(tensor.numel() for tensor in tensors.values())
     if sum(buffer.numel() for buffer in model.buffers()) > SPARE * held + SPARE_NUMBERS:
         raise DataError(too_large)
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from erlangen.errors import ParameterError
+from erlangen.models import checks
 from erlangen.models.gpt import GPT, GPTConfig
 from erlangen.models.saved import Saved
 from erlangen.relations import Blocks, Causal, Dilated, Global, PerHead, Relation, Window, sizes
@@ -78,6 +79,7 @@ class SparseTransformerConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "SparseTransformer")
         sizes.count(self.heads, "SparseTransformer.Config(heads)", least=1)
         if self.heads % 2:
             raise ParameterError(

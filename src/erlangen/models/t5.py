@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from erlangen.attention import attend
 from erlangen.errors import ParameterError, ShapeError
+from erlangen.models import checks
 from erlangen.models.padding import unpadded
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
@@ -69,6 +70,7 @@ class T5Config:
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "T5")
         for name in ("vocab_size", "layers", "heads", "width"):
             sizes.count(getattr(self, name), f"T5.Config({name})", least=1)
         if self.head_dim is None and self.width % self.heads:

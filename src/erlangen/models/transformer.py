@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError
+from erlangen.models import checks
 from erlangen.models.padding import unpadded
 from erlangen.models.saved import Saved, fill
 from erlangen.nn import Attention, KVCache
@@ -61,6 +62,7 @@ class TransformerConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "Transformer")
         for name in ("layers", "heads", "width"):
             sizes.count(getattr(self, name), f"Transformer.Config({name})", least=1)
         if (self.source_vocab is None) != (self.target_vocab is None):

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from erlangen.attention import attend
 from erlangen.errors import ParameterError, ShapeError, SizeError
+from erlangen.models import checks
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention, KVCache
 from erlangen.relations import Causal, Full, Nearest, sizes
@@ -51,6 +52,7 @@ class UnlimiformerConfig:
     index: str = "exact"
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "Unlimiformer")
         for name in ("vocab_size", "chunk", "context", "layers", "heads", "width", "k"):
             sizes.count(getattr(self, name), f"Unlimiformer.Config({name})", least=1)
         if self.width % self.heads:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
+from erlangen.models import checks
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention
@@ -62,6 +63,7 @@ class ViTConfig:
     norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
+        checks.fractions(self, "ViT")
         for name in ("image_size", "patch_size", "channels", "layers", "heads", "width"):
             sizes.count(getattr(self, name), f"ViT.Config({name})", least=1)
         if self.image_size % self.patch_size:
@@ -144,12 +146,13 @@ class ViT(Saved):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.relation = with_class_token(config.relation, config.patches)
-        """Which tokens (the class token, then the patches) a token reads, in every layer."""
         size = config.patch_size
         self.patches = nn.Conv2d(config.channels, config.width, kernel_size=size, stride=size)
         self.token = nn.Parameter(torch.empty(config.width))
         self.positions = nn.Parameter(torch.empty(config.patches + 1, config.width))
+        # Written as a mask along the way, so only after positions of which there are as many.
+        self.relation = with_class_token(config.relation, config.patches)
+        """Which tokens (the class token, then the patches) a token reads, in every layer."""
         self.blocks = nn.ModuleList(Block(config, self.relation) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.head = None if config.classes is None else nn.Linear(config.width, config.classes)

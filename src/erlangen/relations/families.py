@@ -119,16 +119,29 @@ class Family(Shown, AnyRelation):
     def __sub__(self, other: Any) -> Self:
         return self._zip(other, operator.sub)
 
+    def __matmul__(self, other: Any) -> Self:
+        return self._zip(other, operator.matmul)
+
+    def __pow__(self, exponent: int) -> Self:
+        return self._map(lambda member: member**exponent)
+
     # `relation & family`, and `per_head & batch`, which is a batch: each item has its own heads.
 
     def __rand__(self, other: Any) -> Self:
-        return self._zip(other, lambda mine, theirs: theirs & mine)
+        return self._zip_reversed(other, operator.and_)
 
     def __ror__(self, other: Any) -> Self:
-        return self._zip(other, lambda mine, theirs: theirs | mine)
+        return self._zip_reversed(other, operator.or_)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._zip(other, lambda mine, theirs: theirs - mine)
+        return self._zip_reversed(other, operator.sub)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return self._zip_reversed(other, operator.matmul)
+
+    def _zip_reversed(self, other: Any, operation: Callable[[Any, Any], Any]) -> Self:
+        found = self._zip(other, lambda mine, theirs: operation(theirs, mine))
+        return super().__rand__(other) if found is NotImplemented else found  # which says why not
 
     def __invert__(self) -> Self:
         return self._map(lambda member: ~member)
@@ -137,6 +150,36 @@ class Family(Shown, AnyRelation):
     def T(self) -> Self:
         """The family of transposes."""
         return self._map(lambda member: member.T)
+
+    def closure(self) -> Self:
+        """The family of transitive closures.
+
+        >>> from erlangen.relations import Causal, Offset, Window
+        >>> PerHead([Window(lookback=2), Offset(-1)]).closure()
+        PerHead([Causal(), Offset(by=-1).closure()])
+        """
+        return self._map(lambda member: member.closure())
+
+    def reach(self, layers: int) -> Self:
+        """The receptive field of so many layers with residuals, of each batch item.
+
+        Heads are put together after every layer, so that a `PerHead` has one field and not one per head.
+
+        >>> from erlangen.relations import Causal, Window
+        >>> Batch([Window(lookback=1), Causal()]).reach(3)
+        Batch([Window(lookback=3), Causal()])
+        >>> PerHead([Window(lookback=1), Causal()]).reach(3)
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ParameterError: the heads of PerHead([Window(lookback=1), Causal()]) mix after every
+        layer: erlangen.reach([family] * layers) gives what they reach together
+        """
+        if self._axis == "head":
+            raise ParameterError(
+                f"the heads of {self} mix after every layer: erlangen.reach([family] * layers) gives what "
+                "they reach together"
+            )
+        return self._map(lambda member: member.reach(layers))
 
     def on(self, queries: Any, keys: Any = None) -> tuple[Any, ...]:
         """Each member bound to the same sizes.
@@ -239,7 +282,7 @@ def _masks(mask: Any, what: str, shapes: str, dimensions: tuple[int, ...]) -> np
     array = to_numpy(mask)
     if array.ndim not in dimensions or 0 in array.shape[:-2] or not array.shape[0]:
         raise ParameterError(f"{what}(mask) takes {shapes}, got shape {array.shape}")
-    return booleans(array, what)
+    return booleans(array, f"{what}(mask)")
 
 
 def _read(mask: np.ndarray) -> Relation:

@@ -154,7 +154,7 @@ class FromMask(Relation):
                     else "Batch.from_mask(mask) for (batch, heads, queries, keys)"
                 )
             )
-        object.__setattr__(self, "_bound", Neighborhoods.from_dense(booleans(array, "FromMask")))
+        object.__setattr__(self, "_bound", Neighborhoods.from_dense(booleans(array, "FromMask(mask)")))
 
     @classmethod
     def _of(cls, bound: Neighborhoods) -> FromMask:
@@ -281,7 +281,7 @@ class Nearest(Relation):
         rows = site.positions.size
         if self.k >= site.keys:  # all of them, whatever the vectors
             return Neighborhoods.from_bands(site.keys, np.zeros(rows, np.int64), np.full(rows, site.keys))
-        queries, keys = (_wide(vectors) for vectors in (site.query_vectors, site.key_vectors))
+        queries, keys = nearest.vectors(site.query_vectors, site.key_vectors)
         starts = nearest.INDICES[self.index](queries, keys, self.k).ravel()
         return Neighborhoods.from_runs(
             rows, site.keys, np.repeat(np.arange(rows), self.k), starts, starts + 1
@@ -289,16 +289,6 @@ class Nearest(Relation):
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         need_vectors(self, Site(np.empty(0, np.int64), 0))
-
-
-def _wide(vectors: Any) -> np.ndarray:
-    """Vectors in a type whose inner products neither wrap nor round more than they must."""
-    array = to_numpy(vectors)
-    if array.dtype.kind not in "biuf":
-        raise ParameterError(f"Nearest takes vectors of real numbers, got {array.dtype}")
-    if array.dtype.kind == "f":
-        return array.astype(np.float32) if array.dtype.itemsize < 4 else array
-    return array.astype(np.float64)
 
 
 def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:

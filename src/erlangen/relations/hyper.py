@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import sizes
+from erlangen.relations import lookup, sizes
 from erlangen.relations.graphs import PRINTED, Graph
 from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.protocol import AnyRelation
@@ -255,6 +255,7 @@ class Triples(HyperRelation):
 
     def row(self, query: int) -> list[tuple[int, int]]:
         """The pairs T_i of one query, sorted."""
+        query = sizes.index(query, self.n, "query")
         span = slice(self.indptr[query], self.indptr[query + 1])
         return list(zip(self.first[span].tolist(), self.second[span].tolist(), strict=True))
 
@@ -287,10 +288,7 @@ class Triples(HyperRelation):
         >>> Triples(3, [(0, 1, 2)]).permute([1, 2, 0])
         Triples(3, [(1, 2, 0)])
         """
-        pi = to_numpy(permutation)
-        if pi.shape != (self.n,) or not np.array_equal(np.sort(pi), np.arange(self.n)):
-            raise ParameterError(f"permute(permutation) needs a permutation of 0..{self.n - 1}")
-        i, j, last = pi.astype(np.int64)[self.triples()].T
+        i, j, last = lookup.permutation(permutation, self.n, "permute(permutation)")[self.triples()].T
         return Triples.of_codes(self.n, np.sort((i * self.n + j) * self.n + last))
 
     def shadow(self, n: Any = None) -> Graph:

@@ -121,19 +121,20 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Any array-like as NumPy; torch tensors are detached and brought to the CPU.
+    """Any array-like as NumPy; torch tensors are detached and brought to the CPU. Half types become single.
 
     Sparse, nested and meta tensors have no array: they are refused. Inside `torch.func.grad` and `jvp` a
     tensor still has its numbers; inside `vmap` it has several, and a relation cannot depend on them.
     """
     if not is_torch(value):
         try:
-            return np.asarray(value)
+            array = np.asarray(value)
         except (TypeError, ValueError, RuntimeError) as error:  # rows of unequal length, for one
             raise ParameterError(
                 f"expected numbers in rows of equal length, got a {type(value).__name__} that NumPy cannot "
                 f"read: {str(error)[:200]}"
             ) from None
+        return array.astype(np.float32) if array.dtype == np.float16 else array
     torch = sys.modules["torch"]
     kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout)
     if value.is_nested or value.is_meta or value.layout != torch.strided:
@@ -154,25 +155,48 @@ def to_numpy(value: Any) -> np.ndarray:
 
 
 def booleans(array: np.ndarray, what: str) -> np.ndarray:
-    """A mask as booleans; only booleans and 0/1 integers tell what they mean.
+    """A mask of booleans or of the integers 0 and 1 as booleans; `what` names it in the error.
 
-    Numbers of 0.0 alone are an additive mask that hides nothing as well as a mask that hides everything.
+    Floats are refused whatever they are: 0.0 lets read in a mask that is added to scores, and hides in one
+    that multiplies the weights.
 
-    >>> booleans(np.array([[0.0, 0.0]]), "FromMask")
+    >>> booleans(np.array([0, 1]), "FromMask(mask)")
+    array([False,  True])
+    >>> booleans(np.array([0.0, -np.inf]), "FromMask(mask)")
     Traceback (most recent call last):
     ...
     erlangen.errors.ParameterError: FromMask(mask) takes booleans or 0/1 integers, 1 = may be read, got
     float64; for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0
     """
-    if array.dtype != bool and array.size and not np.issubdtype(array.dtype, np.integer):
+    if array.dtype == bool or not array.size:
+        return array.astype(bool)
+    if array.dtype.kind not in "iu":
         raise ParameterError(
-            f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {array.dtype}; "
+            f"{what} takes booleans or 0/1 integers, 1 = may be read, got {array.dtype}; "
             "for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0"
         )
-    if array.dtype != bool and not ((array == 0) | (array == 1)).all():
-        odd = array[(array != 0) & (array != 1)][0]
-        raise ParameterError(f"{what}(mask) takes booleans or 0/1 integers, 1 = may be read, got {odd}")
-    return array.astype(bool)
+    read = array != 0
+    if (array != read).any():
+        raise ParameterError(
+            f"{what} takes booleans or 0/1 integers, 1 = may be read, got {array[array != read][0]}"
+        )
+    return read
+
+
+def permutation(values: Any, length: int, what: str) -> np.ndarray:
+    """`values` as a permutation of 0 .. length - 1; `what` names it in the error.
+
+    >>> permutation([1.0, 0.0], 2, "permute(keys=...)")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: permute(keys=...) needs a permutation of 0..1 in integers, got [1.0, 0.0]
+    """
+    array = to_numpy(values)
+    whole = array.size == 0 or array.dtype.kind in "iu"
+    if array.shape != (length,) or not whole or not np.array_equal(np.sort(array), np.arange(length)):
+        shown = array.tolist() if array.size <= 20 else f"an array of shape {array.shape}"
+        raise ParameterError(f"{what} needs a permutation of 0..{length - 1} in integers, got {shown}")
+    return array.astype(np.int64)
 
 
 def _unwrapped(tensor: Any) -> Any:

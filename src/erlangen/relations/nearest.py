@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from erlangen.errors import DataError
+from erlangen.errors import DataError, ParameterError
+from erlangen.relations.lookup import to_numpy
 
 SCORES = 1 << 20
 """How many inner products are held at a time."""
 WIDTH = 4096
 """How many keys are looked at together."""
+
+
+def vectors(queries: Any, keys: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both sides as floats in which no inner product overflows that does not do so in double precision.
+
+    Integers of any kind and booleans become doubles, half types singles: in their own type inner products
+    would wrap around or saturate.
+
+    >>> [array.dtype.name for array in vectors(np.array([[200]], np.uint8), np.array([[1e30]], np.float32))]
+    ['float64', 'float64']
+    """
+    found = [to_numpy(array) for array in (queries, keys)]
+    for array in found:
+        if array.dtype.kind not in "biuf":
+            raise ParameterError(f"Nearest takes vectors of real numbers, got numbers of type {array.dtype}")
+    largest = [max(float(array.max(initial=0)), -float(array.min(initial=0))) for array in found]
+    single = all(array.dtype == np.float32 for array in found)
+    if single and found[0].shape[1] * largest[0] * largest[1] < float(np.finfo(np.float32).max):
+        return found[0], found[1]
+    wide = [array if array.dtype.itemsize > 8 else array.astype(np.float64, copy=False) for array in found]
+    return wide[0], wide[1]
 
 
 def exact(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:

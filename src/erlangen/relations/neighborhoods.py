@@ -9,7 +9,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.lookup import indices, like, search, to_numpy, where
+from erlangen.relations.lookup import booleans, indices, like, permutation, search, to_numpy, where
 from erlangen.relations.protocol import AnyRelation
 
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ class Neighborhoods(AnyRelation):
         array([4])
         """
         queries, keys = sizes.size(queries, "queries"), sizes.size(keys, "keys")
-        rows, starts, stops = (np.asarray(array, np.int64) for array in (rows, starts, stops))
+        rows, starts, stops = _columns("from_runs", rows=rows, starts=starts, stops=stops)
         if rows.size and (rows.min() < 0 or rows.max() >= queries):
             raise SizeError(f"runs name query {_outside(rows, queries)}, but there are {queries} queries")
-        if starts.size and (starts.min() < 0 or stops.max() > keys):
+        # A start beyond the keys is of an empty run, unless it is so far beyond that it would wrap around.
+        if starts.size and (starts.min() < 0 or stops.max() > keys or starts.max() >= sizes.MAX_POSITION):
             raise SizeError(f"runs reach outside the {keys} keys")
         offset = rows * (keys + 1)
         return cls._from_bounds(queries, keys, intervals.merge(offset + starts, offset + stops))
@@ -78,6 +79,8 @@ class Neighborhoods(AnyRelation):
         >>> Neighborhoods.from_bands(3, np.array([-5, 2]), np.array([1, 1])).edges().tolist()
         [[0, 0]]
         """
+        keys = sizes.size(keys, "keys")
+        starts, stops = _columns("from_bands", starts=starts, stops=stops)
         starts, stops = np.maximum(starts, 0), np.minimum(stops, keys)
         full = stops > starts
         if full.all():
@@ -124,16 +127,21 @@ class Neighborhoods(AnyRelation):
 
     @classmethod
     def from_dense(cls, mask: Any) -> Neighborhoods:
-        """The True entries of a (queries, keys) mask.
+        """The True entries of a (queries, keys) mask of booleans, or of the integers 0 and 1.
 
         >>> Neighborhoods.from_dense([[True, True], [False, True]]).edges().tolist()
         [[0, 0], [0, 1], [1, 1]]
+        >>> Neighborhoods.from_dense([[0.0, -np.inf], [0.0, 0.0]])
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ParameterError: from_dense(mask) takes booleans or 0/1 integers, 1 = may be read, got
+        float64; for an additive mask pass mask == 0, for one of 1.0 and 0.0 pass mask != 0
         """
         dense = to_numpy(mask)
         if dense.ndim != 2:
             raise ParameterError(f"a mask must have shape (queries, keys), got shape {dense.shape}")
         padded = np.zeros((dense.shape[0], dense.shape[1] + 2), np.int8)
-        padded[:, 1:-1] = dense != 0
+        padded[:, 1:-1] = booleans(dense, "from_dense(mask)")
         change = np.diff(padded, axis=1)
         rows, starts = np.nonzero(change == 1)
         stops = np.nonzero(change == -1)[1]
@@ -178,8 +186,8 @@ class Neighborhoods(AnyRelation):
         erlangen.errors.SizeError: Neighborhoods(queries=2, keys=2, num_edges=3) is bound already, and does
         not fit 2 queries and 3 keys
         """
-        queries = self.queries if queries is None else queries
-        keys = queries if keys is None else keys
+        queries = self.queries if queries is None else sizes.size_or_vectors(queries, "queries")[0]
+        keys = queries if keys is None else sizes.size_or_vectors(keys, "keys")[0]
         if (queries, keys) != self.own_sizes:
             raise SizeError(f"{self} is bound already, and does not fit {queries} queries and {keys} keys")
         return self
@@ -250,6 +258,7 @@ class Neighborhoods(AnyRelation):
         >>> Neighborhoods.from_edges(1, 5, [(0, 0), (0, 1), (0, 4)]).row(0)
         [(0, 2), (4, 5)]
         """
+        query = sizes.index(query, self.queries, "query")
         span = slice(self.indptr[query], self.indptr[query + 1])
         return list(zip(self.starts[span].tolist(), self.stops[span].tolist(), strict=True))
 
@@ -277,6 +286,8 @@ class Neighborhoods(AnyRelation):
     # ---------------------------------------------------------- set operations
 
     def _with(self, other: Neighborhoods, operation: Any) -> Neighborhoods:
+        if not isinstance(other, Neighborhoods):
+            return NotImplemented  # the other side then says why not
         self._same_sizes(other)
         return self._from_bounds(self.queries, self.keys, operation(self._bounds, other._bounds))
 
@@ -304,18 +315,20 @@ class Neighborhoods(AnyRelation):
         everything = Neighborhoods.from_bands(self.keys, rows * 0, rows * 0 + self.keys)
         return everything - self
 
-    def __le__(self, other: Neighborhoods) -> bool:
+    def __le__(self, other: Any) -> bool:
         """Inclusion: every edge of self is an edge of other."""
+        if not isinstance(other, Neighborhoods):
+            return super().__le__(other)
         return (self - other).starts.size == 0
 
-    def __lt__(self, other: Neighborhoods) -> bool:
+    def __lt__(self, other: Any) -> bool:
         return self <= other and self != other
 
-    def __ge__(self, other: Neighborhoods) -> bool:
-        return other <= self
+    def __ge__(self, other: Any) -> bool:
+        return other <= self if isinstance(other, Neighborhoods) else super().__ge__(other)
 
-    def __gt__(self, other: Neighborhoods) -> bool:
-        return other < self
+    def __gt__(self, other: Any) -> bool:
+        return other < self if isinstance(other, Neighborhoods) else super().__gt__(other)
 
     # --------------------------------------------------- reshaping and products
 
@@ -367,8 +380,8 @@ class Neighborhoods(AnyRelation):
         >>> Neighborhoods.from_edges(2, 2, [(0, 1)]).permute([1, 0]).edges().tolist()
         [[1, 0]]
         """
-        tau = _permutation(queries, self.queries, "queries")
-        sigma = _permutation(queries if keys is None else keys, self.keys, "keys")
+        tau = permutation(queries, self.queries, "permute(queries=...)")
+        sigma = permutation(queries if keys is None else keys, self.keys, "permute(keys=...)")
         edges = self.edges()
         return Neighborhoods.from_edges(
             self.queries, self.keys, np.stack([tau[edges[:, 0]], sigma[edges[:, 1]]], axis=1)
@@ -447,6 +460,18 @@ def edge_array(edges: Any) -> np.ndarray:
     return pairs.astype(np.int64, copy=False)
 
 
+def _columns(maker: str, **given: Any) -> tuple[np.ndarray, ...]:
+    """Equally long lists of integers as int64 arrays."""
+    found = [to_numpy(values) for values in given.values()]
+    for name, array in zip(given, found, strict=True):
+        if array.ndim != 1 or array.shape != found[0].shape:
+            shapes = ", ".join(f"{n} of shape {a.shape}" for n, a in zip(given, found, strict=True))
+            raise ParameterError(f"{maker} takes lists of integers, all equally long; got {shapes}")
+        if array.size and array.dtype.kind not in "iu":
+            raise ParameterError(f"{maker}({name}=...) takes integers, got numbers of type {array.dtype}")
+    return tuple(array if array.dtype == np.int64 else indices(array)[0] for array in found)
+
+
 def _outside(values: np.ndarray, bound: int) -> int:
     return int(values[(values < 0) | (values >= bound)][0])
 
@@ -463,10 +488,3 @@ def _index_array(values: Any, bound: int, what: str) -> np.ndarray:
     if array.min() < 0 or array.max() >= bound:
         raise SizeError(f"restrict({what}=...) names index {_outside(array, bound)} of {bound} {what}")
     return array
-
-
-def _permutation(values: Any, bound: int, what: str) -> np.ndarray:
-    array = to_numpy(values)
-    if array.shape != (bound,) or not np.array_equal(np.sort(array), np.arange(bound)):
-        raise ParameterError(f"permute({what}=...) needs a permutation of 0..{bound - 1}")
-    return array.astype(np.int64)

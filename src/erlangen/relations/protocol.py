@@ -102,6 +102,37 @@ class AnyRelation(Undecided):
             chosen = chosen[index if len(chosen) > 1 else 0]
         return chosen
 
+    def __le__(self, other: Any) -> bool:
+        if not isinstance(other, AnyRelation):
+            return NotImplemented
+        if self.is_bound != other.is_bound:
+            raise TypeError(_half_bound(self, other))
+        for side in (self, other):
+            if side.axes or side.arity != 2:
+                raise TypeError(
+                    f"inclusion is decided between two relations of pairs, bound to sizes, and {side} is "
+                    + ("several: compare its members" if side.axes else "ternary: see whether a - b is empty")
+                )
+        raise TypeError(f"inclusion is decided at a size: write ({self}).on(n) <= ({other}).on(n)")
+
+    __lt__ = __ge__ = __gt__ = __le__
+
+    def __rand__(self, other: Any) -> Any:
+        """Reached when neither side knows how to combine with the other."""
+        if not isinstance(other, AnyRelation):
+            return NotImplemented
+        if self.is_bound != other.is_bound:
+            raise TypeError(_half_bound(other, self))
+        raise TypeError(f"{other} and {self} are of kinds that this operator does not combine")
+
+    __ror__ = __rsub__ = __rxor__ = __rmatmul__ = __rand__
+
+
+def _half_bound(left: AnyRelation, right: AnyRelation) -> str:
+    bound, free = (left, right) if left.is_bound else (right, left)
+    sizes = ", ".join(map(str, bound.own_sizes or ()))
+    return f"{bound} is bound to sizes and {free} is not: write ({free}).on({sizes}) in its place"
+
 
 def expect(
     value: Any,

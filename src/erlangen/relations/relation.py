@@ -96,8 +96,8 @@ class Relation(Shown, AnyRelation, ABC):
         >>> Identity().on(3)
         Neighborhoods(queries=3, keys=3, num_edges=3)
         """
-        queries, query_vectors = _size_or_vectors(queries, "queries")
-        keys, key_vectors = (queries, query_vectors) if keys is None else _size_or_vectors(keys, "keys")
+        queries, query_vectors = sizes.size_or_vectors(queries, "queries")
+        keys, key_vectors = (queries, query_vectors) if keys is None else sizes.size_or_vectors(keys, "keys")
         site = Site(np.arange(keys - queries, keys, dtype=np.int64), keys, query_vectors, key_vectors)
         self._require(site)
         return self._bind(site)
@@ -297,27 +297,11 @@ class Relation(Shown, AnyRelation, ABC):
         """
         return _operators().closure(self)
 
-    def __le__(self, other: object) -> bool:
-        raise TypeError(f"inclusion is decided at a size: write ({self}).on(n) <= ({other}).on(n)")
-
-    __lt__ = __ge__ = __gt__ = __le__
-
 
 def _operators() -> Any:
     from erlangen.relations import operators  # operators builds on Relation
 
     return operators
-
-
-def _size_or_vectors(value: Any, what: str) -> tuple[int, Any]:
-    shape = getattr(value, "shape", None)
-    if shape is None or len(shape) == 0:
-        return sizes.size(value, what), None
-    if len(shape) != 2:
-        raise SizeError(
-            f"{what} must be a number or vectors of shape ({what}, dim), got shape {tuple(shape)}"
-        )
-    return sizes.size(shape[0], what), value
 
 
 def need_keys(relation: Relation, keys: int | None) -> int:

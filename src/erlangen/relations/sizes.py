@@ -67,6 +67,36 @@ def size(value: Any, what: str) -> int:
     return number
 
 
+def index(value: Any, length: int, what: str) -> int:
+    """`value` as one of the numbers 0 .. length - 1; no number counts from the end.
+
+    >>> index(-1, 4, "query")
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.SizeError: query -1 is none of 0..3
+    """
+    number = integer(value, what)
+    if not 0 <= number < length:
+        raise SizeError(f"{what} {number} is none of " + (f"0..{length - 1}" if length else "none"))
+    return number
+
+
+def size_or_vectors(value: Any, what: str) -> tuple[int, Any]:
+    """A number of queries or keys, given as such or by vectors (length, dim): the number, and the vectors.
+
+    >>> size_or_vectors(np.zeros((3, 2)), "keys")[0], size_or_vectors(3, "keys")
+    (3, (3, None))
+    """
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) == 0:
+        return size(value, what), None
+    if len(shape) != 2:
+        raise SizeError(
+            f"{what} must be a number or vectors of shape ({what}, dim), got shape {tuple(shape)}"
+        )
+    return size(shape[0], what), value
+
+
 def clamp(value: int) -> int:
     """`value` cut to where it no longer matters for any two positions, so that arithmetic cannot overflow.
 

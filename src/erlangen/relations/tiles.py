@@ -13,6 +13,8 @@ from erlangen.relations.neighborhoods import Neighborhoods
 
 WORD = 64
 """Bits per word of a pattern."""
+MOST_WORDS = 1 << 28
+"""Most words of all partial tiles together, before equal ones are found: several gigabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,11 @@ def tile(bound: Neighborhoods, size: int) -> Tiles:
     pattern = np.full(touched_tiles.size, -1, np.int64)
     partial = ~np.isin(touched_tiles, full_tiles, assume_unique=True)
     rows, columns = np.divmod(touched_tiles, max(block_columns, 1))
+    needed = int(partial.sum()) * size * -(-size // WORD)
+    if needed > MOST_WORDS:
+        raise SizeError(
+            f"the partial tiles of {bound} in size {size} take {needed:,} words: choose a smaller one"
+        )
     words = _bits(bound, size, rows[partial], columns[partial])
     pattern[partial], patterns = _deduplicate(words)
     indptr = np.searchsorted(rows, np.arange(block_rows + 1)).astype(np.int64)

@@ -8,8 +8,9 @@ from typing import Any, final
 
 import numpy as np
 
+from erlangen.errors import SizeError
 from erlangen.relations import sizes
-from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.neighborhoods import MOST_RUNS, Neighborhoods
 from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
@@ -154,6 +155,10 @@ class Dilated(Relation):
             return Neighborhoods.from_bands(n, np.zeros(rows, np.int64), np.full(rows, n))
         first = site.positions % step
         counts = np.maximum(-((first - n) // step), 0)
+        if (listed := int(counts.sum())) > MOST_RUNS:
+            raise SizeError(
+                f"{self} on {rows:,} queries and {n:,} keys lists {listed:,} single keys, too many"
+            )
         which = np.repeat(np.arange(rows, dtype=np.int64), counts)
         before = np.cumsum(counts) - counts
         starts = first[which] + step * (np.arange(which.size, dtype=np.int64) - before[which])

@@ -11,7 +11,7 @@ import numpy as np
 
 from erlangen.errors import ErlangenError
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.symmetry.group import Group, span
+from erlangen.symmetry.group import Group, Oracle, span
 from erlangen.symmetry.moves import Move, all_keep, keeps
 from erlangen.symmetry.naming import orbits_of, recognise
 from erlangen.symmetry.refinement import refine
@@ -49,14 +49,15 @@ def automorphisms(
     if not complete:
         shape = Unnamed(1, shape, at_least=True)
     require_automorphisms(relations, colors, moves)
-
-    def oracle(image: np.ndarray) -> bool:
-        move = Move.of(image)
-        return np.array_equal(colors[move.points], colors[move.images]) and all(
-            keeps(relation, move) for relation in relations
-        )
-
+    oracle = Oracle(_keeps_all, (tuple(relations), colors))
     return Group(colors.size, shape, tuple(moves), "exact at n" if complete else "at least", oracle, sides)
+
+
+def _keeps_all(relations: tuple[Neighborhoods, ...], colors: np.ndarray, image: np.ndarray) -> bool:
+    move = Move.of(image)
+    return np.array_equal(colors[move.points], colors[move.images]) and all(
+        keeps(relation, move) for relation in relations
+    )
 
 
 def require_automorphisms(

@@ -15,7 +15,7 @@ from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation, Site
 from erlangen.relations.windows import Ring
 from erlangen.symmetry.automorphisms import require_automorphisms
-from erlangen.symmetry.group import Group
+from erlangen.symmetry.group import Group, Oracle
 from erlangen.symmetry.moves import Move, cycle, symmetric
 from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric, product, wreath
 
@@ -79,7 +79,11 @@ def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | Non
         label[points] = points[0]
     shape = product(*(Symmetric(points.size) for points in listed))
     moves = tuple(move for points in listed for move in symmetric(points[:, None]))
-    return Group(n, shape, moves, "symbolic", lambda image: np.array_equal(label[image], label), sides)
+    return Group(n, shape, moves, "symbolic", Oracle(_keeps_labels, (label,)), sides)
+
+
+def _keeps_labels(label: np.ndarray, image: np.ndarray) -> bool:
+    return np.array_equal(label[image], label)
 
 
 def _band(back: float, ahead: float, n: int) -> Group:
@@ -103,8 +107,12 @@ def _band(back: float, ahead: float, n: int) -> Group:
         product(Symmetric(2) if outside.size == 2 else Cyclic(2), twins.shape),
         (reversal, *twins.moves),
         "symbolic",
-        lambda image: twins.contains(image) or twins.contains(turned[image]),
+        Oracle(_keeps_twins, (twins, turned)),
     )
+
+
+def _keeps_twins(twins: Group, turned: np.ndarray, image: np.ndarray) -> bool:
+    return twins.contains(image) or twins.contains(turned[image])
 
 
 @_joint.register
@@ -123,20 +131,24 @@ def _ring(relation: Ring, n: int) -> Group:
     if width == n - 1:
         return _circles(n, back + 1)
     rotation = cycle(points[:, None])
-
-    def rotates(image: np.ndarray) -> bool:
-        return np.array_equal((image - points) % n, np.full(n, image[0]))
-
     if back != ahead:
-        return Group(n, Cyclic(n), (rotation,), "symbolic", rotates)
+        return Group(n, Cyclic(n), (rotation,), "symbolic", Oracle(_rotates, ()))
     reflection = Move.of(n - 1 - points)
     return Group(
         n,
         Dihedral(n),
         (rotation, reflection),
         "symbolic",
-        lambda image: rotates(image) or rotates(n - 1 - image),
+        Oracle(_rotates_or_reflects, ()),
     )
+
+
+def _rotates(image: np.ndarray) -> bool:
+    return np.array_equal((image - np.arange(image.size)) % image.size, np.full(image.size, image[0]))
+
+
+def _rotates_or_reflects(image: np.ndarray) -> bool:
+    return _rotates(image) or _rotates(image.size - 1 - image)
 
 
 def _circles(n: int, offset: int) -> Group:
@@ -153,8 +165,12 @@ def _circles(n: int, offset: int) -> Group:
         wreath(base, Symmetric(count)),
         (*inner, *symmetric(circles)),
         "symbolic",
-        lambda image: np.array_equal(image[following], following[image]),
+        Oracle(_follows, (following,)),
     )
+
+
+def _follows(following: np.ndarray, image: np.ndarray) -> bool:
+    return np.array_equal(image[following], following[image])
 
 
 # ------------------------------------------------------------------------- disjoint parts
@@ -177,13 +193,14 @@ def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
         moves.extend(symmetric(blocks))
         if inside:
             moves.extend(symmetric(blocks[0][:, None]))
+    oracle = Oracle(_keeps_parts, (part, size, None if inside else place))
+    return Group(n, product(*shapes), tuple(moves), "symbolic", oracle)
 
-    def keeps_parts(image: np.ndarray) -> bool:
-        # Whole parts go to whole parts of the same length, and in rigid parts each place to the same place.
-        together = np.array_equal(part[image], part[image[part]]) and np.array_equal(size[image], size)
-        return together and (inside or np.array_equal(place[image], place))
 
-    return Group(n, product(*shapes), tuple(moves), "symbolic", keeps_parts)
+def _keeps_parts(part: np.ndarray, size: np.ndarray, place: np.ndarray | None, image: np.ndarray) -> bool:
+    """Whole parts go to whole parts of the same length, and in rigid parts each place to the same place."""
+    together = np.array_equal(part[image], part[image[part]]) and np.array_equal(size[image], size)
+    return together and (place is None or np.array_equal(place[image], place))
 
 
 @_joint.register

@@ -44,6 +44,21 @@ class Generators(Sequence[np.ndarray]):
         return f"Generators(<{len(self)} permutations of {self._degree} points>)"
 
 
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """`test(*known, image)`: whether a permutation belongs to a group, from what is known of the relation.
+
+    The test is a function of a module, so that a group can be pickled and copied: sent to another process,
+    kept in a cache.
+    """
+
+    test: Callable[..., Any]
+    known: tuple[Any, ...]
+
+    def __call__(self, image: np.ndarray) -> bool:
+        return bool(self.test(*self.known, image))
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Group:

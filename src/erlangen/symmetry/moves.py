@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from erlangen.errors import ParameterError
-from erlangen.relations import intervals
-from erlangen.relations.lookup import to_numpy
+from erlangen.relations import intervals, lookup
 from erlangen.relations.neighborhoods import Neighborhoods
 
 _CHUNK = 1 << 23
@@ -77,14 +76,9 @@ def permutation(values: Any, degree: int) -> np.ndarray:
     >>> permutation([1, 1], 2)
     Traceback (most recent call last):
     ...
-    erlangen.errors.ParameterError: expected a permutation of 0..1 as an image array, got [1, 1]
+    erlangen.errors.ParameterError: an image array needs a permutation of 0..1 in integers, got [1, 1]
     """
-    array = to_numpy(values)
-    whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
-    if array.shape != (degree,) or not whole or not np.array_equal(np.sort(array), np.arange(degree)):
-        shown = array.tolist() if array.size <= 20 else f"an array of shape {array.shape}"
-        raise ParameterError(f"expected a permutation of 0..{degree - 1} as an image array, got {shown}")
-    return array.astype(np.int64)
+    return lookup.permutation(values, degree, "an image array")
 
 
 def keeps(neighborhoods: Neighborhoods, move: Move) -> bool:

@@ -11,7 +11,7 @@ from erlangen.relations.hyper import HyperRelation, Triples
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.closed_forms import closed_form
-from erlangen.symmetry.group import Group
+from erlangen.symmetry.group import Group, Oracle
 from erlangen.symmetry.moves import Move
 
 
@@ -36,7 +36,7 @@ def ternary_symmetry(relation: HyperRelation, n: Any, budget: float) -> Group:
     moves = tuple(_on_points(move, bound.n) for move in found.moves)
     if not all(keeps(bound, move.array(bound.n)) for move in moves):
         raise ErlangenError("a computed generator is not an automorphism; this is a defect of erlangen")
-    return Group(bound.n, found.shape, moves, found.evidence, lambda image: keeps(bound, image))
+    return Group(bound.n, found.shape, moves, found.evidence, Oracle(keeps, (bound,)))
 
 
 def incidence(bound: Triples) -> tuple[Neighborhoods, np.ndarray]:

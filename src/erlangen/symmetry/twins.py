@@ -42,7 +42,7 @@ def reduce(relations: Sequence[Neighborhoods], colors: np.ndarray) -> Reduced:
 
     Every class found by hash is compared run by run before it is believed.
 
-    >>> two_cliques = Neighborhoods.from_dense(np.kron(np.eye(2), np.ones((3, 3))))
+    >>> two_cliques = Neighborhoods.from_dense(np.kron(np.eye(2), np.ones((3, 3))) > 0)
     >>> reduce([two_cliques], np.zeros(6, np.int64)).shapes[0].name
     'S3 wr S2'
     """

@@ -14,7 +14,7 @@ from erlangen.relations.orders import Full
 from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.closed_forms import closed_form
-from erlangen.symmetry.group import Group
+from erlangen.symmetry.group import Group, Oracle
 from erlangen.symmetry.moves import Move, keeps
 from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Symmetric, Unnamed
 
@@ -74,16 +74,20 @@ def weighted_closed_form(weighted: WeightedRelation, queries: int, keys: int, jo
         if group is not None and group.trivial:
             return group
     if weighted.monotone and joint and keys >= 2 and all(support == Full() for support in listed):
-        points = np.arange(keys, dtype=np.int64)
-        reversed_points = points[::-1].copy()
+        reversed_points = np.arange(keys - 1, -1, -1, dtype=np.int64)
         return Group(
             keys,
             Symmetric(2) if keys == 2 else Cyclic(2),
             (Move.of(reversed_points),),
             "symbolic",
-            lambda image: np.array_equal(image, points) or np.array_equal(image, reversed_points),
+            Oracle(_keeps_distances, ()),
         )
     return None
+
+
+def _keeps_distances(image: np.ndarray) -> bool:
+    points = np.arange(image.size)
+    return np.array_equal(image, points) or np.array_equal(image, points[::-1])
 
 
 def layers(member: AnyRelation, queries: int, keys: int) -> Layers:
@@ -141,13 +145,14 @@ def unexplored(members: Sequence[AnyRelation], queries: int, keys: int, joint: b
         return None
     if not joint:
         raise SizeError(f"{weighted[0]} has more than {MAX_EDGES} edges: too many to compare their weights")
-
-    def oracle(image: np.ndarray) -> bool:
-        move = Move.of(image)
-        bound = [layer for member in members for layer in layers(member, queries, keys).relations]
-        return all(keeps(relation, move) for relation in bound)
-
+    oracle = Oracle(_keeps_weights, (tuple(members), queries, keys))
     return Group(keys, Unnamed(1, TRIVIAL, at_least=True), (), "at least", oracle)
+
+
+def _keeps_weights(members: tuple[AnyRelation, ...], queries: int, keys: int, image: np.ndarray) -> bool:
+    move = Move.of(image)
+    bound = [layer for member in members for layer in layers(member, queries, keys).relations]
+    return all(keeps(relation, move) for relation in bound)
 
 
 def weight_classes(log_weights: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, bool]:

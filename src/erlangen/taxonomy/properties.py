@@ -68,7 +68,7 @@ def antisymmetric(bound: Neighborhoods) -> Certificate | None:
 def total(bound: Neighborhoods) -> Certificate | None:
     """(i, j) or (j, i) in R for all i and j, i = j included. Counterexample: a pair with neither.
 
-    >>> total(Neighborhoods.from_dense(np.eye(2))).data
+    >>> total(Neighborhoods.from_dense(np.eye(2) > 0)).data
     {'pair': [0, 1]}
     """
     if not transposable(bound):
@@ -159,7 +159,7 @@ def unique_topological_order(bound: Neighborhoods) -> Certificate:
 
     Counterexample: a cycle (no order), or an order and a place t whose neighbours t and t + 1 may be swapped.
 
-    >>> unique_topological_order(Neighborhoods.from_dense(np.eye(2))).data
+    >>> unique_topological_order(Neighborhoods.from_dense(np.eye(2) > 0)).data
     {'order': 'ascending', 'at': 0}
     """
     order, cycle = topological(bound)
@@ -239,7 +239,7 @@ def connected(bound: Neighborhoods) -> Certificate | None:
 
     Counterexample: a part of the positions that no edge enters or leaves.
 
-    >>> connected(Neighborhoods.from_dense(np.eye(3))).data
+    >>> connected(Neighborhoods.from_dense(np.eye(3) > 0)).data
     {'part': [0]}
     """
     n = bound.queries

@@ -57,7 +57,7 @@ def _support(relation: Any, queries: int, keys: int) -> Any:
     else:
         bound: Any = relation.support
         values = relation.per_edge(bound if isinstance(bound, Neighborhoods) else bound.on(queries, keys))
-    numbers = torch.as_tensor(values)
+    numbers = values if isinstance(values, torch.Tensor) else torch.from_numpy(values)
     if bool(masks(numbers).any()):
         lowest = float(numbers.min())
         raise ValueError(f"log-weights as low as {lowest:g} hide keys of the relation {relation.support}")

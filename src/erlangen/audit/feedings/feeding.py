@@ -95,7 +95,7 @@ def may_cut(given: Given, content: Content, span: tuple[int, int]) -> bool:
     """
     if content.embedding is None or content.axis is None:
         return True
-    special = torch.tensor(sorted(special_tokens(given.model)), dtype=content.tensor.dtype)
+    special = torch.tensor(sorted(special_tokens(given.model)), dtype=content.tensor.dtype, device="cpu")
     marked = torch.isin(content.tensor.cpu(), special)
     return int(marked.sum()) == int(marked.narrow(content.axis, span[0], span[1] - span[0]).sum())
 

@@ -89,15 +89,19 @@ def stretched(given: Given, content: Content, length: int) -> Inputs:
     masks = {id(one.tensor) for one in given.reading.masks}
     labels = {id(one.tensor): one for one in given.reading.labels}
     generator = torch.Generator().manual_seed(7)
-    index = torch.arange(length) % content.length
+    index = torch.arange(length, device="cpu") % content.length
 
     def longer(tensor: torch.Tensor) -> torch.Tensor:
         if tensor is content.tensor:
             repeated = tensor.index_select(content.axis or 0, index.to(tensor.device))
             if content.pool is not None:
-                drawn = content.pool[torch.randint(len(content.pool), repeated.shape, generator=generator)]
+                drawn = content.pool[
+                    torch.randint(len(content.pool), repeated.shape, generator=generator, device="cpu")
+                ]
                 return drawn.to(repeated)
-            noise = torch.randn(repeated.shape, generator=generator) * float(tensor.float().std() or 1.0)
+            noise = torch.randn(repeated.shape, generator=generator, device="cpu") * float(
+                tensor.float().std() or 1.0
+            )
             return repeated + noise.to(repeated)
         if id(tensor) in masks:
             return tensor.index_select(tensor.dim() - 1, index.to(tensor.device))

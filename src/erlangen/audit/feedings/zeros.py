@@ -56,7 +56,10 @@ def _moved(given: Given, mode: Mode) -> Zeros | None:
                 return None
             generator = torch.Generator().manual_seed(3)
             total = sum(
-                (t.nan_to_num(0.0, 0.0, 0.0) * torch.randn(t.shape, generator=generator).to(t)).sum()
+                (
+                    t.nan_to_num(0.0, 0.0, 0.0)
+                    * torch.randn(t.shape, generator=generator, device="cpu").to(t)
+                ).sum()
                 for t in outputs
             )
             gradients = torch.autograd.grad(total, list(waiting.values()), allow_unused=True)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def declared(call: Call) -> Support | None:
 
 @declared.register
 def _sdpa(call: SDPACall) -> Support:
-    allowed = torch.ones(call.queries, call.keys, dtype=torch.bool)
+    allowed = torch.ones(call.queries, call.keys, dtype=torch.bool, device="cpu")
     if call.is_causal:
         allowed = allowed.tril()
     if call.mask is not None:
@@ -47,7 +47,7 @@ def _sdpa(call: SDPACall) -> Support:
 @declared.register
 def _mha(call: MHACall) -> Support:
     mask, padding = call.arguments["attn_mask"], call.arguments["key_padding_mask"]
-    allowed = torch.ones(call.batch, call.heads, call.queries, call.keys, dtype=torch.bool)
+    allowed = torch.ones(call.batch, call.heads, call.queries, call.keys, dtype=torch.bool, device="cpu")
     if mask is not None:
         readable_here = (~mask if mask.dtype == torch.bool else readable(mask)).cpu()
         if mask.dim() == 3:
@@ -108,7 +108,7 @@ def _of_vectors(call: AttendCall) -> Support:
 
 @declared.register
 def _edges(call: EdgeSoftmaxCall) -> Support:
-    return edge_support(call, torch.ones(call.sources.shape[0], call.heads, dtype=torch.bool))
+    return edge_support(call, torch.ones(call.sources.shape[0], call.heads, dtype=torch.bool, device="cpu"))
 
 
 def readable(mask: torch.Tensor) -> torch.Tensor:

@@ -258,8 +258,8 @@ def part_of(
 
 def differs(rows: torch.Tensor, base: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For each row: did any bit move, and by how much at most."""
-    moved = torch.zeros(rows.shape[:-1], dtype=torch.bool)
-    size = torch.zeros(rows.shape[:-1], dtype=torch.float64)
+    moved = torch.zeros(rows.shape[:-1], dtype=torch.bool, device="cpu")
+    size = torch.zeros(rows.shape[:-1], dtype=torch.float64, device="cpu")
     if rows.shape[-1] == 0:
         return moved, size
     # A row of logits may have 200,000 entries: a few rows at a time stay in cache.

@@ -161,10 +161,10 @@ def _module(call: ModuleCall) -> Probe:
     zero = torch.zeros_like(call.hidden)
     base = call.run(zero)
     generator = torch.Generator(device="cpu").manual_seed(0)
-    state = torch.randn(call.hidden.shape[0], call.hidden.shape[-1], generator=generator)
+    state = torch.randn(call.hidden.shape[0], call.hidden.shape[-1], generator=generator, device="cpu")
     state = state.to(call.hidden)
     copies = _copies_that_run(call, base)
-    changes = torch.zeros(call.batch, call.queries, call.keys, dtype=torch.float64)
+    changes = torch.zeros(call.batch, call.queries, call.keys, dtype=torch.float64, device="cpu")
     for first in range(0, call.keys, copies):
         positions = range(first, min(first + copies, call.keys))
         moved = zero.repeat(copies, 1, 1).reshape(copies, *zero.shape)

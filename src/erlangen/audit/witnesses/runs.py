@@ -91,7 +91,7 @@ def _filled(model: nn.Module, zeros: Zeros) -> Iterator[None]:
     held = [(parameter.data, zeros[name]) for name, parameter in model.named_parameters() if name in zeros]
     try:
         for data, entries in held:
-            drawn = torch.randn(int(entries.sum()), generator=generator)
+            drawn = torch.randn(int(entries.sum()), generator=generator, device="cpu")
             data[entries] = (drawn * FILL).to(data)
         yield
     finally:
@@ -385,7 +385,7 @@ def noise_behind(
 
     def noisy(output: torch.Tensor) -> torch.Tensor:
         generator = torch.Generator().manual_seed(1_000_003 + seed)
-        noise = torch.randn(output.shape, generator=generator).to(output)
+        noise = torch.randn(output.shape, generator=generator, device="cpu").to(output)
         spread = float(output.detach().float().std(correction=0).nan_to_num()) or 1.0
         result = output.clone()
         for position in positions:

@@ -219,7 +219,9 @@ class Tracer(TorchFunctionMode):
         width = flat.shape[-1]
         if width not in self._weights:
             generator = torch.Generator().manual_seed(width)
-            self._weights[width] = torch.rand(width, generator=generator, dtype=torch.float64) + 0.5
+            self._weights[width] = (
+                torch.rand(width, generator=generator, dtype=torch.float64, device="cpu") + 0.5
+            )
         return (flat @ self._weights[width].to(flat.device)).cpu().numpy()
 
 

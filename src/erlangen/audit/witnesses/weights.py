@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import Any
 
 import torch
 
@@ -56,7 +57,7 @@ def _sdpa_bias(call: SDPACall) -> torch.Tensor | None:
 @_bias.register
 def _mha_bias(call: MHACall) -> torch.Tensor | None:
     mask, padding = call.arguments["attn_mask"], call.arguments["key_padding_mask"]
-    total = torch.zeros(())
+    total = torch.zeros((), device="cpu")
     if mask is not None and mask.is_floating_point():
         total = mask if mask.dim() == 2 else mask.reshape(call.batch, call.heads, call.queries, call.keys)
     if padding is not None and padding.is_floating_point():
@@ -86,18 +87,25 @@ def _attend_bias(call: AttendCall) -> torch.Tensor | None:
     if weighted is None:
         return None
     if weighted.structured:
-        vector = torch.as_tensor(weighted.toeplitz(call.queries, call.keys))
-        rows, columns = torch.arange(call.queries), torch.arange(call.keys)
+        vector = _tensor(weighted.toeplitz(call.queries, call.keys))
+        rows, columns = (torch.arange(n, device=vector.device) for n in (call.queries, call.keys))
         return vector[:, columns - rows[:, None] + call.queries - 1][None]
     support = weighted.support
     if isinstance(support, (PerHead, Batch)):
         return None  # `attend` refuses it
     bound = support if isinstance(support, Neighborhoods) else support.on(call.queries, call.keys)
-    values = torch.as_tensor(weighted.per_edge(bound)).double()
-    dense = torch.full((values.shape[0], call.queries, call.keys), MASKING, dtype=torch.float64)
+    values = _tensor(weighted.per_edge(bound)).double()
+    dense = torch.full(
+        (values.shape[0], call.queries, call.keys), MASKING, dtype=torch.float64, device=values.device
+    )
     edges = torch.from_numpy(bound.edges())
     dense[:, edges[:, 0], edges[:, 1]] = values.detach()
     return dense[None]
+
+
+def _tensor(values: Any) -> torch.Tensor:
+    """Log-weights of a relation: learned ones where they are, others on the CPU."""
+    return values if isinstance(values, torch.Tensor) else torch.from_numpy(values)
 
 
 def _spread(mask: torch.Tensor, call: Call, leading: torch.Size) -> torch.Tensor:

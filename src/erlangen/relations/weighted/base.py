@@ -172,7 +172,7 @@ class WeightedRelation(Shown, AnyRelation, ABC):
         return self.with_support(self.support & other)  # type: ignore[operator]
 
     def __rand__(self, other: Any) -> Self:
-        return self & other
+        return self & other if isinstance(other, Bindable) else super().__rand__(other)
 
     def __repr__(self) -> str:
         listed = [f"{name}={_written(value)}" for name, value in self._arguments().items()]

@@ -45,7 +45,7 @@ def table(value: Any, what: str, dimensions: tuple[int, ...]) -> Any:
 
 def _array(value: Any, what: str, shape: str) -> np.ndarray:
     if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
-        array = value.astype(np.int64 if value.dtype.kind in "iu" else value.dtype)
+        array = _integers(value) if value.dtype.kind in "iu" else np.array(to_numpy(value))
     else:
         try:
             array = np.array(value, dtype=object)
@@ -55,8 +55,7 @@ def _array(value: Any, what: str, shape: str) -> np.ndarray:
         if not all(isinstance(n, Real) and not isinstance(n, bool) for n in numbers):
             raise ParameterError(f"{what} takes {shape}, got {value!r}")
         if all(isinstance(n, (int, np.integer)) for n in numbers):
-            fits = all(abs(int(n)) < 2**53 for n in numbers)
-            array = array.astype(np.int64) if fits else array
+            array = _integers(array)
         elif any(isinstance(n, Rational) and not isinstance(n, (int, np.integer)) for n in numbers):
             if not all(np.isfinite(float(n)) for n in numbers):
                 raise ParameterError(f"{what} takes finite numbers, got {value!r}")
@@ -67,6 +66,15 @@ def _array(value: Any, what: str, shape: str) -> np.ndarray:
             array = array.astype(np.float64)
     array.flags.writeable = False
     return array
+
+
+def _integers(array: np.ndarray) -> np.ndarray:
+    """Integers as int64; as Python's own where differences or doubles of them would not be exact."""
+    if not array.size or max(abs(int(array.min())), abs(int(array.max()))) < 2**53:
+        return array.astype(np.int64)
+    whole = np.empty(array.shape, object)
+    whole.ravel()[:] = [int(number) for number in array.ravel().tolist()]
+    return whole
 
 
 def with_heads(values: Any, dimensions: int) -> Any:
