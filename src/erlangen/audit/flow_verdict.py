@@ -182,6 +182,10 @@ class Scene:
     them."""
     readers: dict[str, set[str]] = field(default_factory=dict)
     """Output -> the inputs that move it, where there are several inputs."""
+    pooled: frozenset[str] = frozenset()
+    """The outputs without rows."""
+    read_by_any: list[np.ndarray] = field(default_factory=list)
+    """For each item, which positions any of these moves with."""
     others_spread: Callable[[Content, str], bool] | None = None
     """Whether rows of an output read other positions of another input than their own."""
     awake: Callable[[Content, str], Flow | None] | None = None
