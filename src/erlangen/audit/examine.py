@@ -35,6 +35,7 @@ from erlangen.audit.obligations import Ledger
 from erlangen.audit.other_rows import ANOTHER, everything
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.padded_items import padding_by_itself
+from erlangen.audit.placed import place_padding
 from erlangen.audit.pooled import must_read_all, read_by_any, unread
 from erlangen.audit.state import Snapshot
 from erlangen.audit.stepwise import settle_rounded
@@ -166,6 +167,7 @@ class Examiner:
         label, expect = feeding.label, at_most(self.expect) if feeding.at_most else self.expect
         seen = result.seen
         assert seen is not None
+        place_padding(seen.calls, feeding.reading.sequences, real, lambda *at: self.observed(feeding, *at))
         if about_given_alone(expect, label, feeding.resized):
             # Such as documents: which they are may follow the content, and they fit one length.
             expect = None
