@@ -39,6 +39,7 @@ from erlangen.audit.placed import place_padding
 from erlangen.audit.pooled import must_read_all, read_by_any, unread
 from erlangen.audit.state import Snapshot
 from erlangen.audit.stepwise import settle_rounded
+from erlangen.audit.taken_rows import taken
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
 from erlangen.audit.witnesses.runs import BATCH_NORM, Budget, Runner, now
@@ -288,6 +289,7 @@ class Examiner:
                 readers=readers,
                 pooled=frozenset(flow.output for flow in flows if flow.pooled),
                 read_by_any=read_by_any(flows),
+                taken=lambda flow, item, at, one=content: taken(runner, flow, one, item, at, calls, covered),
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
                 others_spread=lambda one, name: others_spread(runner, one, name),

@@ -186,6 +186,8 @@ class Scene:
     """The outputs without rows."""
     read_by_any: list[np.ndarray] = field(default_factory=list)
     """For each item, which positions any of these moves with."""
+    taken: Callable[[Flow, int, int], str] | None = None
+    """Whether a pooled output takes the row at a position of an item; see `erlangen.audit.taken_rows`."""
     others_spread: Callable[[Content, str], bool] | None = None
     """Whether rows of an output read other positions of another input than their own."""
     awake: Callable[[Content, str], Flow | None] | None = None

@@ -4,6 +4,7 @@ before registers, beside another input. Where its padding stands there, too."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -74,9 +75,7 @@ def _rows(
         places = sorted(found)
         if any(found[p] is None for p in places):
             return None
-        apart = [
-            (a, b) for a, b in zip(places, places[1:], strict=False) if found[a] != found[b] and b - a > 1
-        ]
+        apart = [(a, b) for a, b in pairwise(places) if found[a] != found[b] and b - a > 1]
         if not apart:
             break
         found |= {(a + b) // 2: offset((a + b) // 2) for a, b in apart}
