@@ -18,13 +18,13 @@ class Joined(nn.Module):
     """An encoder with tokens of its own before, behind or among the given ones; the faulty one joins the mask
     at another end."""
 
-    def __init__(self, where: str, extra: int, bad: bool, rows: bool = False, causal: bool = False) -> None:
+    def __init__(self, where: str, extra: int, bad: bool, rows: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.head = nn.Embedding(20, 16), nn.Linear(16, 3)
         self.layers = nn.ModuleList(nn.Linear(16, 48) for _ in range(2))
         self.own = nn.Parameter(torch.randn(1, extra, 16))
-        self.where, self.extra, self.bad, self.rows, self.causal = where, extra, bad, rows, causal
+        self.where, self.extra, self.bad, self.rows = where, extra, bad, rows
 
     def forward(self, input_ids, attention_mask):
         at = {"front": 0, "behind": N, "middle": input_ids.shape[1] // 2}[self.where]
@@ -36,9 +36,6 @@ class Joined(nn.Module):
         x = join(self.embed(input_ids), self.own.expand(len(input_ids), -1, -1), at)
         ones = torch.ones(len(input_ids), self.extra)
         keep = join(attention_mask.float(), ones, wrong if self.bad else at).bool()[:, None]
-        if self.causal:
-            keep = keep & torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
-            keep = keep | torch.eye(x.shape[1], dtype=torch.bool)
         for layer in self.layers:
             x = x + F.scaled_dot_product_attention(*layer(x).chunk(3, -1), attn_mask=keep)
         return self.head(x if self.rows else x[:, at])

@@ -46,8 +46,8 @@ def test_everything_must_be_read(pool):
     assert found.findings[0].pair == (0, N - 1)
     assert not found.findings[0].extra
     silent = audit(Bag(pool, "silent"), tokens(), er.Full())
-    assert silent.verdict == "violated"
-    assert silent.findings[0].kind == "silent"
+    assert silent.verdict == "undecided"
+    assert any("no output moves" in str(one.reason) for one in silent.open)
 
 
 @pytest.mark.parametrize("n", [N, 60, 300])

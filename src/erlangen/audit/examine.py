@@ -332,8 +332,6 @@ class Examiner:
             self.notes += verdict.notes
         verdicts = [verdict]
         moves = any(bound.num_edges for bound in flow.relations) and content.axis is not None
-        # Where every position must be read, an output that moves with none of them is wrong.
-        moves |= flow.pooled and must_read_all(scene.expect) and content is scene.contents[0]
         opened = role == "mapped" and any(reason is not None for _, _, reason in verdict.settled)
         # Under other feedings rows that come out of the same model stand for those before pooling.
         thorough = feeding.label == "given" or feeding.thorough or not scene.seen

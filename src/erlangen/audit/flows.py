@@ -201,7 +201,7 @@ def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool, scene: 
     name = verdict.flow.output or "the output"
     for b in range(len(verdict.flow.relations)):
         read = padding_read_by(verdict, b)
-        if not len(read) or keys[min(b, len(keys) - 1)].all():
+        if not len(read):
             continue
         if len(read) > 1 and first:
             verdict.notes.append(f"{verdict.where}: {name} takes a row of padding")

@@ -12,8 +12,7 @@ from erlangen.audit.bounds import edge
 from erlangen.audit.expect import Expectation, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
-from erlangen.audit.inputs import Content, with_content
-from erlangen.audit.outputs import Place
+from erlangen.audit.inputs import Content
 from erlangen.audit.own_rows import SHARP
 from erlangen.audit.witnesses.flow import Flow, differs
 from erlangen.audit.witnesses.runs import Runner
@@ -67,9 +66,6 @@ def unread(verdict: FlowVerdict, content: Content, scene: Scene, runner: Runner)
     tried = _among_other_content(runner, flow, content, np.unique(np.argwhere(missing)[:, 1]))
     if tried is not None and tried.all_moved:
         return None
-    if tried is not None and tried.silent:
-        detail = f"{flow.output or 'the output'} depends on no position of {flow.content}"
-        return verdict.found(kind="silent", item=item, expected=text, measured="Empty()", detail=detail)
     if tried is None or tried.by_value:
         why = (
             "this could not be tried among other content"
@@ -113,8 +109,6 @@ class _Tried(NamedTuple):
     by_value: bool
     """Whether what moves the output changes with the content: a maximum takes the entries of some positions,
     and of others where these hold other content."""
-    silent: bool
-    """Whether the output is the same whatever all positions hold."""
 
 
 def _among_other_content(runner: Runner, flow: Flow, content: Content, places: np.ndarray) -> _Tried | None:
@@ -123,14 +117,12 @@ def _among_other_content(runner: Runner, flow: Flow, content: Content, places: n
     read = np.flatnonzero(np.any([one.dense().any(axis=0) for one in flow.relations], axis=0))
     unmoved, moved = _few(places), _few(read)
     ever, still = np.zeros(len(unmoved), bool), 0
-    every, silent, together = range(content.length), True, False
+    every, together = range(content.length), False
     try:
-        base = place.rows(runner.base())
         for seed in range(SEEDS if runner.inputs.vary is None else 1):
             if seed and runner.late:
                 break
             before = place.rows(runner.changed(content, every, seed=seed))
-            silent &= not bool(differs(before, base)[0].any())
 
             def moves(held: Sequence[int], seed: int = seed, before: torch.Tensor = before) -> bool:
                 others = [j for j in every if j not in held]
@@ -141,24 +133,9 @@ def _among_other_content(runner: Runner, flow: Flow, content: Content, places: n
             still += sum(not moves([j]) for j in moved)
             # None alone may move it, and all of them do: another position holds the same.
             together |= moves(places.tolist())
-        silent = silent and not _moved_by_one_token(runner, content, place)
     except Exception:
         return None
-    return _Tried(bool(ever.all()), bool(not moved or together or ever.any() or still > CHANCE), silent)
-
-
-def _moved_by_one_token(runner: Runner, content: Content, place: Place) -> bool:
-    """Whether the output is another one where all positions hold one token, and where they hold another: of
-    long sequences the maximum is that of all tokens."""
-    if content.pool is None or runner.inputs.vary is not None or content.embedding is not None:
-        return False
-    rows = [
-        place.rows(
-            runner.on(with_content(runner.inputs, content, torch.full_like(content.tensor, int(token))))
-        )
-        for token in content.pool[[0, len(content.pool) // 2, -1]]
-    ]
-    return any(bool(differs(one, rows[0])[0].any()) for one in rows[1:])
+    return _Tried(bool(ever.all()), bool(not moved or together or ever.any() or still > CHANCE))
 
 
 def _few(places: np.ndarray) -> list[int]:
