@@ -24,6 +24,7 @@ from erlangen.audit.limits import limits, uncrossed
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.orientation import measured
+from erlangen.audit.other_side import other_side
 from erlangen.audit.outputs import floating
 from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
@@ -149,8 +150,7 @@ def _chosen(feedings: Sequence[str] | None, variants: bool) -> list[str]:
     for name in feedings:
         if name not in _MAKERS:
             raise ParameterError(f"feedings= knows {', '.join(map(repr, _MAKERS))}; got {name!r}")
-    both = "padded" in feedings or set(SIDES) <= set(feedings)
-    wanted = {*feedings, "padded"} - set(SIDES) if both else set(feedings)
+    wanted = set(feedings) - (set(SIDES) if "padded" in feedings else set())
     return [name for name in _MAKERS if name in wanted]
 
 
@@ -242,6 +242,8 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         data_dependent |= trial.varying
         if other.added:
             ledger.name_added(other.label, other.added)
+        if other.unshown:
+            warnings += other_side(ledger, other, trial)
 
     examiner.beside(result)
     for name in [name for name, open_ in examiner.ambiguous.items() if open_]:

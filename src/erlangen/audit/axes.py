@@ -22,33 +22,49 @@ def along_third_axis(model: nn.Module, inputs: Inputs, found: Reading, run: Run)
 
     Inputs of one shape belong together (queries, keys and values) and are cut and changed together. An axis
     that cannot be shorter is no axis of positions. Where both can, nothing is read along an axis of heads or
-    of choices, and outputs follow the length of positions, not the number of codebooks.
+    of choices, and outputs follow the length of positions, not the number of codebooks. Other inputs may
+    stand beside, as the query whose documents are ranked.
     """
-    first = found.contents[0] if found.contents else None
-    if first is None or inputs.content is not None or inputs.vary is not None or found.masks:
+    if inputs.content is not None or inputs.vary is not None:
         return found
-    tensor, ids = first.tensor, first.pool is not None
-    if first.batch_axis != 0 or tensor.dim() != (3 if ids else 4) or first.block > 1:
+    for shape in dict.fromkeys(one.tensor.shape for one in found.contents):
+        found = _of_shape(model, inputs, found, shape, run)
+    return found
+
+
+def _of_shape(model: nn.Module, inputs: Inputs, found: Reading, shape: torch.Size, run: Run) -> Reading:
+    """The same for all inputs of one shape."""
+    alike = [one for one in found.contents if one.tensor.shape == shape]
+    if not alike:
+        return found  # it turned out to be one number for each choice
+    first = alike[0]
+    ids, masked = first.pool is not None, {mask.content for mask in found.masks}
+    if masked & {one.name for one in alike}:
+        return found  # it has one entry for each position of the second axis
+    if first.batch_axis != 0 or len(shape) != (3 if ids else 4) or first.block > 1:
         return found
     if first.patch is None and first.axis != 1:
         return found
-    alike = [one for one in found.contents if one.tensor.shape == tensor.shape]
     # One number for each choice, such as the position that is classified.
-    each = [one for one in found.contents if ids and one.pool is not None and _each(one, tensor)]
-    if len(alike) + len(each) != len(found.contents) or min(tensor.shape[1:3]) < 1 or tensor.shape[2] < 3:
+    each = [one for one in found.contents[1:] if ids and one.pool is not None and _each(one, first.tensor)]
+    beside = [one for one in found.contents if not any(one is other for other in (*alike, *each))]
+    if min(shape[1:3]) < 1 or shape[2] < 3:
         return found
     if first.patch is not None and len(alike) < 2:
         return found  # an image
     try:
         base = run(inputs)
-        if not _third(inputs, alike, base, run):
+        if not _third(inputs, alike, beside, base, run):
             return found
     except Exception:
         return found
     note = f"{first.name} was read along its third axis: its second one is of heads, choices or codebooks"
     contents, labels = (
-        [replace(one, axis=2, patch=None) if one.tensor.shape == tensor.shape else one for one in group]
-        for group in (alike, found.labels)
+        [replace(one, axis=2, patch=None) if one.tensor.shape == shape else one for one in group]
+        for group in (
+            [one for one in found.contents if not any(one is other for other in each)],
+            found.labels,
+        )
     )
     ignored = {**found.ignored, **{one.name: "one number for each choice" for one in each}}
     found = replace(found, contents=contents, labels=labels, ignored=ignored, notes=[*found.notes, note])
@@ -60,8 +76,8 @@ def _each(one: Content, tensor: torch.Tensor) -> bool:
     return one.tensor.shape == tensor.shape[:2] and bool((one.tensor < tensor.shape[2]).all())
 
 
-def _third(inputs: Inputs, alike: list[Content], base: Any, run: Run) -> bool:
-    shorter = [_shorter(inputs, alike, axis, run) for axis in (1, 2)]
+def _third(inputs: Inputs, alike: list[Content], beside: list[Content], base: Any, run: Run) -> bool:
+    shorter = [_shorter(inputs, alike, beside, axis, run) for axis in (1, 2)]
     if alike[0].tensor.shape[1] > 1 and (shorter[0] is None) != (shorter[1] is None):
         return shorter[0] is None
     mixed = _mixes(inputs, alike, base, run)
@@ -79,16 +95,21 @@ def _replaced(inputs: Inputs, others: dict[int, torch.Tensor]) -> Inputs:
     return inputs.map(lambda part: others.get(id(part), part))
 
 
-def _shorter(inputs: Inputs, alike: list[Content], axis: int, run: Run) -> Any:
-    """The output where an axis is shorter by one; None where the model does not run so."""
+def _shorter(inputs: Inputs, alike: list[Content], beside: list[Content], axis: int, run: Run) -> Any:
+    """The output where an axis is shorter by one, and other inputs of as many positions with it; None where
+    the model does not run so."""
     size = alike[0].tensor.shape[axis] - 1
     if size < 1:
         return None
     shape = alike[0].tensor.shape
 
+    axes = {id(one.tensor): one.axis for one in beside if one.sequence and one.length == size + 1}
+
     def shorter(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.shape == shape:
             return tensor.narrow(axis, 0, size)
+        if (other := axes.get(id(tensor))) is not None:
+            return tensor.narrow(other, 0, size)
         if tensor.shape != shape[:2] or tensor.is_floating_point() or tensor.dtype == torch.bool:
             return tensor
         return tensor.clamp(max=size - 1) if axis == 2 else tensor[:, :size]  # an index for each choice

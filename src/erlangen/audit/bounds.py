@@ -21,7 +21,7 @@ from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.measure import Measured
 from erlangen.audit.streams import predict
-from erlangen.audit.verdict import kept, real_of
+from erlangen.audit.verdict import kept, real_rows
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
@@ -62,7 +62,7 @@ def by_calls(
             relation = relations[call.index]
             if relation is None:
                 return Full().on(call.queries, call.keys)
-            mask = real_of(call.key_owner, call.keys, scene.real)
+            mask = real_rows(call, 1, scene.real)
             keys = None if mask is None else mask[min(item, len(mask) - 1)]
             result = bind_expected(relation, call, item, 0, keys)
             for head in range(1, call.heads):

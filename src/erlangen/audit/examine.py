@@ -48,9 +48,12 @@ from erlangen.audit.other_rows import ANOTHER, everything, followed
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
 from erlangen.audit.padded_items import padding_by_itself
+from erlangen.audit.placed import place_padding
+from erlangen.audit.pooled import must_read_all, read_by_any, unread
 from erlangen.audit.quantised import told_of_items
 from erlangen.audit.state import Snapshot
 from erlangen.audit.stepwise import settle_rounded
+from erlangen.audit.taken_rows import taken
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, differs, measure
 from erlangen.audit.witnesses.runs import BATCH_NORM, Budget, Runner, now
@@ -193,6 +196,7 @@ class Examiner:
         label, expect = feeding.label, at_most(self.expect) if feeding.at_most else self.expect
         seen = result.seen
         assert seen is not None
+        place_padding(seen.calls, feeding.reading.sequences, real, lambda *at: self.observed(feeding, *at))
         if about_given_alone(expect, label, feeding.resized):
             # Such as documents: which they are may follow the content, and they fit one length.
             expect = None
@@ -351,9 +355,13 @@ class Examiner:
                 seen=_union(flows, content, [*contents, *feeding.reading.labels], readers),
                 early=only_early(flows), kept_rows=kept_rows(runner.places(), self.fixed),
                 readers=readers,
+                pooled=frozenset(flow.output for flow in flows if flow.pooled),
+                read_by_any=read_by_any(flows),
+                taken=lambda flow, item, at, one=content: taken(runner, flow, one, item, at, calls, covered),
                 steps=lambda one, bound, inside=inside: inside.steps(bound),
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
                 others_spread=lambda one, name: others_spread(runner, one, name),
+                rounds=inside.rounds,
             )  # fmt: skip
             integers = {place.name: place for place in runner.places() if place.discrete}
             for flow in flows:
@@ -630,31 +638,54 @@ class Examiner:
         return verdict
 
     def _inner(self, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
-        """The rows before a pooled output, judged in its place."""
+        """The rows before a pooled output, judged in its place, and whether it reads all that it must."""
+        verdict, rows = self._before_pooling(flow, content, scene, inside)
+        own = content is scene.contents[0] or content.length == scene.contents[0].length
+        if not (flow.pooled and own and must_read_all(scene.expect)):
+            return verdict
+        found = unread(FlowVerdict(flow, "pooled", scene.label), content, scene, inside.runner)
+        if isinstance(found, Finding):
+            verdict.settled = [one for one in verdict.settled if one[2] is None]
+            verdict.broken("missing edges", found)
+        elif isinstance(found, str):
+            verdict.opened("missing edges", found)
+        elif not rows and not scene.hidden:
+            # Nothing can be too much, and every position is read: it needs no rows to be judged by.
+            verdict.settled = []
+            verdict.held("extra and missing edges")
+        return verdict
+
+    def _before_pooling(
+        self, flow: Flow, content: Content, scene: Scene, inside: Inside
+    ) -> tuple[FlowVerdict, bool]:
+        """The rows before a pooled output, judged; False where it has none."""
         relation = overall(scene.expect)
         any_edge = isinstance(relation, AtMost) and everything(relation)
         if inside.rows in self.widths:  # features would be taken for rows: not so at another length
             if any_edge:
                 verdict = FlowVerdict(flow, "pooled", scene.label)
                 verdict.held("extra edges")  # nothing could be too much
-                return verdict
+                return verdict, True
             self.ambiguous[content.name] = self.ambiguous.get(content.name, True)
-            return FlowVerdict(flow, "pooled", scene.label)
+            return FlowVerdict(flow, "pooled", scene.label), True
         self.ambiguous[content.name] = False
         own = content is scene.contents[0] or content.length == scene.contents[0].length
+        alone = not each_itself(flow) or must_read_all(scene.expect)
         try:
             inner = inside.before_pooling(flow.output)
         except Exception as error:
             inner, why = None, f"; looking inside failed: {type(error).__name__}"
         else:
             why = ""
-        if inner is not None and each_itself(inner) and not each_itself(flow):
+        if inner is not None and each_itself(inner) and alone:
             inner, why = None, "; the rows before it read themselves only: others are read behind them"
         if inner is None and not why and content is scene.contents[0]:
             # A wrapper for training gives the model all tokens but the last, and returns the loss alone.
             inner = inside.one_row_less(self.widths, flow.output)
-            if inner is not None:
-                return judge_flow(inner, content, "mapped", scene)
+            # Rows that read themselves only say nothing of what is read behind them.
+            if inner is not None and not (each_itself(inner) and alone):
+                return judge_flow(inner, content, "mapped", scene), True
+            inner = None
         if inner is None:
             verdict = FlowVerdict(flow, "pooled", scene.label)
             across = _only_read_across(content, scene.calls)
@@ -663,16 +694,16 @@ class Examiner:
                     f"nothing is expected of reading {content.name}, which is another sequence"
                 )
                 verdict.held(ANOTHER)
-                return verdict
+                return verdict, True
             if any_edge:
                 verdict.held("extra edges")  # nothing could be too much
-                return verdict
+                return verdict, True
             verdict.opened(
                 "extra and missing edges",
                 "it has no rows, and no tensor with rows was seen before it: give a model that returns rows"
                 + why,
             )
-            return verdict
+            return verdict, "failed" in why
         verdict = judge_flow(inner, content, "inner", scene)
         if not (own or _asks(content, scene.calls)) and verdict.settled:
             if any(finding or reason for _, finding, reason in verdict.settled):
@@ -682,10 +713,10 @@ class Examiner:
                     f"rows of {content.name} inside the model read more than expected, and whether it is "
                     f"another sequence could not be told: if so, say content=[...] without {content.name!r}",
                 )
-            return verdict
+            return verdict, True
         if all(finding is None and reason is None for _, finding, reason in verdict.settled):
             self._other_branches(verdict, flow, content, scene, inside)
-        return verdict
+        return verdict, True
 
     def _other_branches(
         self, verdict: FlowVerdict, flow: Flow, content: Content, scene: Scene, inside: Inside

@@ -188,8 +188,16 @@ class Scene:
     them."""
     readers: dict[str, set[str]] = field(default_factory=dict)
     """Output -> the inputs that move it, where there are several inputs."""
+    pooled: frozenset[str] = frozenset()
+    """The outputs without rows."""
+    read_by_any: list[np.ndarray] = field(default_factory=list)
+    """For each item, which positions any of these moves with."""
+    taken: Callable[[Flow, int, int], str] | None = None
+    """Whether a pooled output takes the row at a position of an item; see `erlangen.audit.taken_rows`."""
     others_spread: Callable[[Content, str], bool] | None = None
     """Whether rows of an output read other positions of another input than their own."""
     awake: Callable[[Content, str], Flow | None] | None = None
     """The flow where nothing hides it: in double precision with small activations (a saturated softmax hides
     edges) and with parameters that are all zero filled (a gate that starts at zero hides what it gates)."""
+    rounds: Callable[[int | None, int], str | None] | None = None
+    """Where what a row, or any, reads of a position reaches an operation that rounds inside the model."""

@@ -13,6 +13,7 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.other_rows import followed, judge_foreign, judge_mapped, surely_real
 from erlangen.audit.own_rows import judge_own
 from erlangen.audit.streams import predict
+from erlangen.audit.taken_rows import AVERAGE, ROW, UNTOLD
 from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.relations import Neighborhoods
@@ -154,7 +155,7 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
         return
     if verdict.role == "pooled" and scene.own_padding:
         if not (scene.labels and verdict.flow.features == 1):  # a loss counts the labels of padding
-            _pooled_padding(verdict, keys, bool(scene.seen) and not keys[:, 0].all())
+            _pooled_padding(verdict, keys, bool(scene.seen) and not keys[:, 0].all(), scene)
         return
     for b, seen in enumerate(verdict.flow.relations):
         padding = _padding_of(verdict, keys, b)
@@ -190,28 +191,38 @@ def padding_read_by(verdict: FlowVerdict, item: int) -> np.ndarray:
     return np.flatnonzero(verdict.flow.relations[item].dense().any(axis=0) & padding)
 
 
-def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool) -> None:
+def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool, scene: Scene) -> None:
     """A pooled output may read one padding position: the row it takes may follow the tokens, not the mask.
 
     Several are read only by an average that counts padding, or by rows that read it. `first`: the first rows
     are padding and rows come out beside it. These are judged by themselves, and an average shows with padding
     at the end; what is pooled may then be the first row, which may read anything.
     """
+    name = verdict.flow.output or "the output"
     for b in range(len(verdict.flow.relations)):
         read = padding_read_by(verdict, b)
-        if len(read) and first:
-            verdict.notes.append(
-                f"{verdict.where}: {verdict.flow.output or 'the output'} takes a row of padding"
-            )
+        if not len(read):
             continue
-        if len(read) == 1 and not keys[min(b, len(keys) - 1)].all():
+        if len(read) > 1 and first:
+            verdict.notes.append(f"{verdict.where}: {name} takes a row of padding")
+            continue
+        j = int(read[0])
+        found = AVERAGE if len(read) > 1 or scene.taken is None else scene.taken(verdict.flow, b, j)
+        if found == ROW:
             verdict.notes.append(
-                f"{verdict.where}: {verdict.flow.output or 'the output'} takes the row at position "
-                f"{read[0]}, which is padding there"
+                f"{verdict.where}: {name} takes the row at position {j}, which is padding there"
             )
-        if len(read) > 1:
-            j = int(read[0])
-            text = f"the output depends on padding positions {j} to {int(read[-1])}"
+        elif found == UNTOLD:
+            verdict.opened(
+                "padding",
+                f"{name} depends on padding position {j}, and whether it takes the row that stands there, or "
+                "counts it among others, could not be told: return the rows before it is pooled, or leave "
+                'padding out by feedings=["padded right"] or ["padded left"]',
+            )
+            return
+        else:
+            several = f"s {j} to {int(read[-1])}" if len(read) > 1 else f" {j}"
+            text = f"the output depends on padding position{several}"
             finding = verdict.found(
                 kind="padding", item=b, query=0, key=j, size=size(verdict, b, 0, j), detail=text
             )

@@ -34,6 +34,11 @@ class Inside:
         self._flows: np.ndarray | None = None
 
     @property
+    def runner(self) -> Runner:
+        """Who runs the feeding."""
+        return self._runner
+
+    @property
     def rows(self) -> int:
         """How many rows the tensors inside have."""
         return self._rows

@@ -32,7 +32,9 @@ def joins_later(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
 def others_spread(runner: Runner, content: Content, output: str) -> bool:
     """Whether rows of an output move with another position than their own of some other input of this
     length."""
-    place = next(one for one in runner.places() if one.name == output)
+    place = next((one for one in runner.places() if one.name == output), None)
+    if place is None:
+        return False  # rows inside the model
     for one in runner.reading.sequences:
         if one is content or one.length != content.length or one.length < 2:
             continue

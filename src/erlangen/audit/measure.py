@@ -62,6 +62,8 @@ class Measured:
     """One number for each query and for each key: which rows moved between two runs."""
     source: str | None = None
     """File and line of the code that made the call."""
+    places: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = field(default_factory=lambda: ({}, {}))
+    """Among more queries, and keys, than an input has positions: the name of the input -> where these are."""
 
     @property
     def agree(self) -> bool | None:

@@ -102,6 +102,18 @@ class Ledger:
             for one in self.entries
         ]
 
+    def excuse(self, feeding: str, kinds: tuple[str, ...]) -> list[str]:
+        """Take out what is broken or open under a feeding, but for these kinds of findings; what it says."""
+        told, kept = [], []
+        for one in self.entries:
+            stays = one.state == HELD or (one.finding is not None and one.finding.kind in kinds)
+            if one.feeding != feeding or stays:
+                kept.append(one)
+            else:
+                told.append((one.state, str(one.finding or one)))
+        self.entries = kept
+        return [text for _, text in sorted(dict.fromkeys(told), key=lambda one: one[0] != BROKEN)]
+
     def __iter__(self) -> Iterator[Obligation]:
         return iter(self.entries)
 

@@ -141,14 +141,16 @@ def _one_sequence(
     if len(sizes) != 1:
         return None
     (length,) = sizes
-    extra = length - n  # such as a class token, which comes first
-    if extra < 0 or rows not in (length, n):
+    if length < n or rows not in (length, n):
         return None
     own = np.arange(n, dtype=np.int64)
-    reach = Neighborhoods.from_edges(length, n, np.stack([own + extra, own], axis=1))
+    # A class token comes first, where nothing was measured.
+    placed = next((call.places[1][target.name] for call in calls if target.name in call.places[1]), None)
+    at = own + length - n if placed is None else placed.astype(np.int64)
+    reach = Neighborhoods.from_edges(length, n, np.stack([at, own], axis=1))
     for call in calls:
         reach = _step(reach, relation(call), residual)
-    return reach if rows == length else reach.restrict(np.arange(extra, length))
+    return reach if rows == length else reach.restrict(at)
 
 
 def _two_sequences(

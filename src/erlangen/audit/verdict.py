@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -129,8 +130,7 @@ def judge_call(
 ) -> CallVerdict:
     """Hold one call against what is expected of it; `real` gives each input's real positions."""
     relation = expected_of(expect, call)
-    queries = real_of(call.query_owner, call.queries, real)
-    keys = real_of(call.key_owner, call.keys, real)
+    queries, keys = real_rows(call, 0, real), real_rows(call, 1, real)
     verdict = CallVerdict(call, where, _of_items(queries), _of_items(keys), relation)
     if relation is not None:
         broken = first_break(relation, call, "", queries, keys, where)
@@ -200,7 +200,31 @@ def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
     return None
 
 
-def real_of(owner: str | None, size: int, real: dict[str, np.ndarray | None]) -> np.ndarray | None:
+Real = Mapping[str, np.ndarray | None]
+"""Name of an input -> its real positions, None where nothing marks padding."""
+
+
+def has_places(call: Measured, side: int, name: str, length: int) -> bool:
+    """Whether the positions of an input may stand among more queries (side 0) or keys (side 1)."""
+    return (call.queries, call.keys)[side] > length and name in (call.query_inputs, call.key_inputs)[side]
+
+
+def real_rows(call: Measured, side: int, real: Real) -> np.ndarray | None:
+    """Which queries (side 0) or keys (side 1) of a call are real: those that an input with padding put there
+    are as its positions are, and what was joined to it is."""
+    size = (call.queries, call.keys)[side]
+    owner = (call.query_owner, call.key_owner)[side]
+    placed = [(rows, real.get(name)) for name, rows in call.places[side].items()]
+    marked = [(rows, mask) for rows, mask in placed if mask is not None and mask.ndim == 2]
+    if not marked:
+        return real_of(owner, size, real)
+    found = np.ones((len(marked[0][1]), size), bool)
+    for rows, mask in marked:
+        found[:, rows] = mask
+    return found
+
+
+def real_of(owner: str | None, size: int, real: Real) -> np.ndarray | None:
     """The real positions of the input that a call's queries or keys are the positions of."""
     mask = None if owner is None else real.get(owner)
     if mask is None or mask.ndim == 2:

@@ -64,6 +64,9 @@ class Feeding:
     """What leaves it open, whatever is measured."""
     added: str = ""
     """The mask that was not given and that the audit added."""
+    unshown: str = ""
+    """The mask that marks padding on the other side alone as it was given: the audit made this side, which
+    the model may never meet."""
 
     def besides(self, n: int) -> list[int]:
         """The positions of `at` that n positions have, at most as many as are spread."""

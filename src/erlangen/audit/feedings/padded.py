@@ -31,13 +31,30 @@ def feedings(given: Given) -> Iterator[Feeding]:
 
 
 def right(given: Given) -> Iterator[Feeding]:
-    """Padding at the end alone."""
-    return (one for one in feedings(given) if not one.label.startswith("padded left"))
+    """Padding at the end alone: who asks for it means it, whatever the given mask shows."""
+    every = feedings(given)
+    return (replace(one, unshown="") for one in every if not one.label.startswith("padded left"))
 
 
 def left(given: Given) -> Iterator[Feeding]:
     """Padding at the start alone."""
-    return (one for one in feedings(given) if one.label.startswith("padded left"))
+    return (replace(one, unshown="") for one in feedings(given) if one.label.startswith("padded left"))
+
+
+def side_shown(mask: Mask) -> str:
+    """The side on which a given mask marks padding: "padded" (at the end) or "padded left"; empty where it
+    marks none, on both sides, or in between.
+
+    >>> tensor = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    >>> side_shown(Mask("mask", tensor, "x", False)), side_shown(Mask("mask", tensor.flip(1), "x", False))
+    ('padded', 'padded left')
+    """
+    real = mask.real()
+    ends = np.asarray(np.logical_and.accumulate(real, axis=1) == real).all()
+    starts = np.asarray(np.logical_and.accumulate(real[:, ::-1], axis=1) == real[:, ::-1]).all()
+    if real.all() or ends == starts:
+        return ""
+    return "padded" if ends else "padded left"
 
 
 def _of_two(given: Given) -> Given:
@@ -51,6 +68,7 @@ def _of_two(given: Given) -> Given:
 
 
 def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: str) -> Iterator[Feeding]:
+    shown = side_shown(mask)
     if not mask.real().all():
         whole = replace(mask, tensor=mask.unpadded())
         inputs, mask = _with_mask(inputs, mask, whole.tensor), whole
@@ -81,6 +99,7 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
             one.feeding(label + named, fed),
             alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if alone else (),
             tolerant=label == "padded left",
+            unshown=mask.name if shown not in ("", label) else "",
             added=" and ".join(added),
         )
 

@@ -1,0 +1,87 @@
+"""Where the positions of an input stand among the queries and keys of a longer call: behind a class token,
+before registers, beside another input. Where its padding stands there, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from erlangen.audit.inputs import Content
+from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.verdict import Real, has_places
+
+PASSES = 24
+"""So many passes may be made to find the places of one input."""
+
+
+def place_padding(
+    calls: list[Measured], contents: list[Content], real: Real, changed: Callable[[Content, int], Pass]
+) -> None:
+    """Fill in the places of inputs with padding in calls that are longer than these are.
+
+    The query, or key, that moves most with a position is its own: the one that came of it. It stands as far
+    behind as what was joined before it is long. `changed` is the pass with other content at a position.
+    """
+    for content in contents:
+        marked = real.get(content.name)
+        if marked is None or marked.ndim != 2 or marked.all() or not content.sequence:
+            continue
+        passes: dict[int, Pass] = {}
+
+        def spot(position: int, one: Content = content, passes: dict[int, Pass] = passes) -> Pass | None:
+            if position not in passes and len(passes) < PASSES:
+                passes[position] = changed(one, position)
+            return passes.get(position)
+
+        known: dict[int, np.ndarray] = {}
+        waiting = []
+        for call in calls:
+            for side in (0, 1):
+                if not has_places(call, side, content.name, content.length):
+                    continue
+                size = (call.queries, call.keys)[side]
+                rows = _rows(call, side, size, content.length, spot)
+                if rows is None:
+                    waiting.append((call, side, size))
+                    continue
+                known.setdefault(size, rows)
+                call.places[side][content.name] = rows
+        # Behind many layers a row may move less than others do; what was joined once stays where it is.
+        for call, side, size in waiting:
+            if size in known:
+                call.places[side][content.name] = known[size]
+
+
+def _rows(
+    call: Measured, side: int, size: int, n: int, spot: Callable[[int], Pass | None]
+) -> np.ndarray | None:
+    """The row of each position; None where rows are at another rate, or do not follow the positions."""
+
+    def offset(position: int) -> int | None:
+        try:
+            other = spot(position)
+        except Exception:
+            return None
+        after = None if other is None or call.index >= len(other.calls) else other.calls[call.index].marks
+        if call.marks is None or after is None or after[side].shape != call.marks[side].shape:
+            return None
+        moved = np.abs(after[side] - call.marks[side])
+        return int(moved.argmax()) - position if moved.any() else None
+
+    found: dict[int, int | None] = {p: offset(p) for p in sorted({0, n // 3, 2 * n // 3, n - 1})}
+    while True:
+        places = sorted(found)
+        if any(found[p] is None for p in places):
+            return None
+        apart = [(a, b) for a, b in pairwise(places) if found[a] != found[b] and b - a > 1]
+        if not apart:
+            break
+        found |= {(a + b) // 2: offset((a + b) // 2) for a, b in apart}
+    steps = np.array([found[p] for p in places])
+    joined = len(set(steps.tolist())) <= max(2, n // 3)
+    if not joined or steps[0] < 0 or steps[-1] > size - n or (np.diff(steps) < 0).any():
+        return None
+    at = np.searchsorted(places, np.arange(n), side="right") - 1
+    return np.arange(n) + steps[at]
