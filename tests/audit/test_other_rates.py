@@ -116,4 +116,4 @@ def test_what_training_alone_reads(frames):
     torch.manual_seed(0)
     inputs = {"audio": torch.randn(2, 4 * frames, 4), "video": torch.randn(2, frames, 6)}
     report = er.audit(Later(False), inputs, er.Causal(), feedings=["training"])
-    assert report.verdict == ("undecided" if frames < 6 else "violated"), report
+    assert report.verdict == "violated", report

@@ -54,7 +54,8 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
         return
     # Where everything may be read it does not matter which row belongs to which position. Nor does it where
     # rows follow the positions late (a frame is read when it is over) and none reads too early.
-    late = not fixed and followed(flow, plainly=False) and _within_rate(verdict, relation)
+    slower = not fixed and rows - n > SHIFTED
+    late = slower and followed(flow, plainly=False) and _within_rate(verdict, relation)
     if (fixed or not follows_ratio(flow)) and not everything(relation) and not late:
         verdict.opened(
             "extra and missing edges",
@@ -62,7 +63,7 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
             "return one row for each position",
         )
         return
-    if 0 < abs(rows - n) <= SHIFTED and not everything(relation) and not late:
+    if 0 < abs(rows - n) <= SHIFTED and not everything(relation):
         _judge_shifted(verdict, relation)
         return
     for b, seen in enumerate(flow.relations):
