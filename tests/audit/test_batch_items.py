@@ -77,3 +77,32 @@ def test_the_verdict_in_half_precision(leak: float) -> None:
     report = audit(Batch(leak).bfloat16().eval(), x, er.Causal(), feedings=["training"])
     assert report.verdict == ("violated" if leak else "holds"), report
     assert {one.kind for one in report.findings} == ({"batch"} if leak else set())
+
+
+class OfBatch(nn.Module):
+    """Takes the mean of the batch away."""
+
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+class Mixing(nn.Module):
+    def __init__(self, pooled):
+        super().__init__()
+        self.embed, self.qkv, self.pooled = nn.Embedding(20, 16), nn.Linear(16, 48), pooled
+        self.mix, self.head = OfBatch(), nn.Linear(16, 3)
+
+    def forward(self, idx):
+        x = self.embed(idx)
+        x = x + nn.functional.scaled_dot_product_attention(*self.qkv(x).chunk(3, -1), is_causal=True)
+        x = self.head(self.mix(x))
+        return x[:, -1] if self.pooled else x
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_module_is_named_in_which_items_begin_to_read_each_other(pooled):
+    torch.manual_seed(0)
+    report = audit(Mixing(pooled), torch.randint(20, (3, 10)), er.Causal())
+    (finding,) = [one for one in report.findings if one.kind == "batch"]
+    assert finding.origin == "mix (OfBatch)"
+    assert "test_batch_items.py" in str(finding.source)

@@ -486,7 +486,9 @@ class Examiner:
             self.notes.append("in training mode sequences of one batch read each other, by batch statistics")
         elif flow.batch_leak is not None or content.batch > 1:
             self.ledger.settle(
-                feeding.label, f"{verdict.name}: batch items", _batch_finding(flow, feeding.label, self.model)
+                feeding.label,
+                f"{verdict.name}: batch items",
+                _batch_finding(flow, feeding.label, self.model, inside),
             )
 
     def _at_another_draw(self, flow: Flow, content: Content, feeding: Feeding, runner: Runner) -> Flow | None:
@@ -601,7 +603,9 @@ class Examiner:
         if flow.batch_leak is not None:
             what = f"{flow.content} -> {flow.output or 'output'}: batch items"
             if not self._by_statistics(feeding, content, flow):
-                self.ledger.settle(feeding.label, what, _batch_finding(flow, feeding.label, self.model))
+                self.ledger.settle(
+                    feeding.label, what, _batch_finding(flow, feeding.label, self.model, inside)
+                )
 
     def _rounded(
         self, direct: FlowVerdict, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside,
@@ -893,13 +897,14 @@ def inherit(calls: list[Measured], base: list[Measured]) -> None:
             call.query_owner, call.key_owner = known.query_owner, known.key_owner
 
 
-def _batch_finding(flow: Flow, label: str, model: nn.Module) -> Finding | None:
+def _batch_finding(flow: Flow, label: str, model: nn.Module, inside: Inside) -> Finding | None:
     if flow.batch_leak is None:
         return None
     changed, moved = flow.batch_leak
     text = f"sequences of one batch read each other: changing item {changed} moves item {moved}"
     text += told_of_items(model)
-    return Finding(
+    found = Finding(
         "batch", WHOLE, item=moved, where=label, size=flow.leak_size, content=flow.content,
         output=flow.output or None, detail=text,
     )  # fmt: skip
+    return inside.origin_of_item(found, changed)

@@ -20,6 +20,9 @@ from erlangen.relations import Neighborhoods
 
 _KNOWN_STEPS = PRODUCTS | {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
+MOVED = 1e-6
+"""Rows of another item that move by more than this, of the size of their tensor, do so by no rounding."""
+
 
 class Inside:
     """The tensors inside one feeding, traced when they are first asked for."""
@@ -194,7 +197,7 @@ class Inside:
                 break
             moved = self.trace.moved(range(self._content.length), item)
             if last < len(moved):
-                others = [b for b in range(len(moved[last])) if b != item and moved[last][b].max() > 1e-6]
+                others = [b for b in range(len(moved[last])) if b != item and moved[last][b].max() > MOVED]
                 if others:
                     return item, others[0]
         return None
@@ -276,15 +279,30 @@ class Inside:
             event: Event | None = self.trace.origin(finding.item or 0, finding.query, finding.key)
         except Exception:
             return finding  # a model that runs only unobserved
-        if event is None:
-            return finding
-        if event.label == "enters":
-            return finding.at(
-                origin=f"{event.parent or 'the model'}, before {event.module}", source=finding.source
-            )
+        return finding if event is None else _entered(finding, event)
+
+    def origin_of_item(self, finding: Finding, changed: int) -> Finding:
+        """The finding with the module and the line in which an item of the batch begins to move with
+        another."""
+        try:
+            moved = self.trace.moved(range(self._content.length), changed)
+        except Exception:
+            return finding  # a model that runs only unobserved
+        item = finding.item or 0
+        for event, rows in zip(self.trace.base, moved, strict=False):
+            if item < len(rows) and rows[item].max(initial=0) > MOVED:
+                return _entered(finding, event)
+        return finding
+
+
+def _entered(finding: Finding, event: Event) -> Finding:
+    if event.label == "enters":
         return finding.at(
-            origin=f"{event.module or 'the model'} ({event.kind})", source=event.source or finding.source
+            origin=f"{event.parent or 'the model'}, before {event.module}", source=finding.source
         )
+    return finding.at(
+        origin=f"{event.module or 'the model'} ({event.kind})", source=event.source or finding.source
+    )
 
 
 def _sum_of(event: Event, one: Event, other: Event) -> bool:
