@@ -152,3 +152,47 @@ def test_keys_of_padding_may_take_weight_where_nothing_of_it_arrives(bad):
     report = audit(Zeroed(bad, padding_idx=0), torch.randint(1, 30, (2, 12)), er.Causal())
     assert report.verdict == ("violated" if bad else "holds")
     assert any("they take weight from the others" in one for one in report.warnings) or bad
+
+
+class Pooling(Embedded):
+    """What stands at padding is never read by attention; the mean of all rows counts it."""
+
+    def __init__(self, kind, form):
+        super().__init__(kind == "mean")
+        self.kind, self.form = kind, form
+
+    def forward(self, input_ids, attention_mask):
+        real = attention_mask.bool()[..., None]
+        x = self.attend(self.embed(input_ids), real.mT)
+        pools = {
+            "mean": lambda: x.mean(1),
+            "masked": lambda: (x * real).sum(1) / real.sum(1),
+            "first": lambda: x[:, 0],
+            "last": lambda: x[:, -1],
+        }
+        pooled = self.head(pools[self.kind]())
+        return (
+            {"rows": self.head(x), "pooled": pooled} if self.form == "beside rows" else pooled.square().sum()
+        )
+
+
+@pytest.mark.parametrize("feedings", [None, ["padded left"]])
+@pytest.mark.parametrize("kind", ["mean", "masked", "first", "last"])
+def test_a_mean_that_counts_padding_is_no_row_of_padding(kind, feedings):
+    torch.manual_seed(0)
+    inputs = {"input_ids": torch.randint(20, (2, 12)), "attention_mask": torch.ones(2, 12, dtype=torch.long)}
+    report = audit(Pooling(kind, "beside rows"), inputs, er.Full(), feedings=feedings)
+    assert report.verdict == ("violated" if kind == "mean" else "holds")
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("kind", ["mean", "masked"])
+def test_padding_of_one_item_moves_no_number_of_the_batch(kind, given):
+    torch.manual_seed(0)
+    mask = torch.ones(2, 12, dtype=torch.long)
+    mask[1, 8:] = 1 - given
+    report = audit(
+        Pooling(kind, "sum"), {"input_ids": torch.randint(20, (2, 12)), "attention_mask": mask}, er.Full()
+    )
+    assert report.verdict == ("violated" if kind == "mean" else "holds")
+    assert all((one.kind, one.item) == ("padding", 1) for one in report.findings)

@@ -220,7 +220,7 @@ def test_the_first_row_may_be_padding():
     ids = torch.randint(1, 40, (2, 12), generator=torch.Generator().manual_seed(0))
     report = audit(FirstRow().eval(), {"input_ids": ids}, er.Causal())
     assert report.verdict == "holds", report
-    assert any("takes a row of padding" in text for text in report.warnings)
+    assert any("takes the row at position 0, which is padding" in text for text in report.warnings)
     for faulty in (FirstRow("rows"), FirstRow(averaged=True)):
         found = audit(faulty.eval(), {"input_ids": ids}, er.Causal())
         assert "padding" in {one.kind for one in found.findings}, found

@@ -47,7 +47,7 @@ from erlangen.audit.orientation import embedding_of
 from erlangen.audit.other_rows import ANOTHER, everything, followed
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
-from erlangen.audit.padded_items import padding_by_itself
+from erlangen.audit.padded_items import padding_alone, padding_by_itself
 from erlangen.audit.placed import place_padding
 from erlangen.audit.pooled import must_read_all, read_by_any, unread
 from erlangen.audit.quantised import told_of_items
@@ -362,6 +362,9 @@ class Examiner:
                 awake=lambda one, name, at=positions: awake(runner, one, name, at),
                 others_spread=lambda one, name: others_spread(runner, one, name),
                 rounds=inside.rounds,
+                padding_alone=lambda flow, content=content: padding_alone(
+                    runner, content, flow, real.get(content.name)
+                ),
             )  # fmt: skip
             integers = {place.name: place for place in runner.places() if place.discrete}
             for flow in flows:

@@ -153,6 +153,10 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
     keys = verdict.real_keys
     if keys is None or keys.all() or verdict.role == "labels":
         return
+    if verdict.role == "pooled" and verdict.flow.whole_batch and scene.padding_alone is not None:
+        if not (scene.labels and verdict.flow.features == 1):
+            _padding_of_batch(verdict, scene, scene.padding_alone(verdict.flow))
+        return
     if verdict.role == "pooled" and scene.own_padding:
         if not (scene.labels and verdict.flow.features == 1):  # a loss counts the labels of padding
             _pooled_padding(verdict, keys, bool(scene.seen) and not keys[:, 0].all(), scene)
@@ -172,6 +176,24 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
             )
             verdict.broken("padding", finding)
             return
+    verdict.held("padding")
+
+
+def _padding_of_batch(verdict: FlowVerdict, scene: Scene, read: dict[int, list[int]]) -> None:
+    """A number for the whole batch: what stands at the padding of an item may not move it."""
+    for item, positions in read.items():
+        j = positions[0]
+        if len(positions) == 1 and scene.own_padding:
+            verdict.opened(
+                "padding",
+                f"{verdict.flow.output or 'the output'} depends on padding position {j} of item {item}, and "
+                "whether it takes the row that stands there could not be told: return the rows before it",
+            )
+            return
+        several = f"s {j} to {positions[-1]}" if len(positions) > 1 else f" {j}"
+        text = f"the output depends on padding position{several} of item {item}"
+        verdict.broken("padding", verdict.found(kind="padding", item=item, query=0, key=j, detail=text))
+        return
     verdict.held("padding")
 
 
@@ -195,19 +217,16 @@ def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool, scene: 
     """A pooled output may read one padding position: the row it takes may follow the tokens, not the mask.
 
     Several are read only by an average that counts padding, or by rows that read it. `first`: the first rows
-    are padding and rows come out beside it. These are judged by themselves, and an average shows with padding
-    at the end; what is pooled may then be the first row, which may read anything.
+    are padding and rows come out beside it; the first row, which may be what is pooled, may read anything.
     """
     name = verdict.flow.output or "the output"
     for b in range(len(verdict.flow.relations)):
         read = padding_read_by(verdict, b)
         if not len(read):
             continue
-        if len(read) > 1 and first:
-            verdict.notes.append(f"{verdict.where}: {name} takes a row of padding")
-            continue
         j = int(read[0])
-        found = AVERAGE if len(read) > 1 or scene.taken is None else scene.taken(verdict.flow, b, j)
+        told = scene.taken is not None and (len(read) == 1 or first)
+        found = scene.taken(verdict.flow, b, j) if told and scene.taken is not None else AVERAGE
         if found == ROW:
             verdict.notes.append(
                 f"{verdict.where}: {name} takes the row at position {j}, which is padding there"

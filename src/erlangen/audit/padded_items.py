@@ -46,6 +46,25 @@ def padding_by_itself(
     ]
 
 
+def padding_alone(
+    runner: Runner, content: Content, flow: Flow, real: np.ndarray | None
+) -> dict[int, list[int]]:
+    """Item -> its padding positions that move an output of the whole batch, changed in this item alone."""
+    place = next((one for one in runner.places() if one.name == flow.output), None)
+    if place is None or real is None or real.shape != (content.batch, content.length):
+        return {}
+    before, found = place.rows(runner.base()), dict[int, list[int]]()
+
+    def moves(positions: list[int], item: int) -> bool:
+        return bool(differs(place.rows(runner.changed(content, positions, item)), before)[0].any())
+
+    for item, row in enumerate(real):
+        padding = np.flatnonzero(~row).tolist()
+        if padding and moves(padding, item):
+            found[item] = [j for j in padding if moves([j], item)] or padding
+    return found
+
+
 def _read(matrix: np.ndarray, real: np.ndarray, padded: np.ndarray, j: int) -> bool:
     """Whether a real row of an item in which position j is padding moves with it; any row, where rows are no
     positions."""
