@@ -47,6 +47,10 @@ class _CallableModule(ModuleType):
         """That of the function, for `help`, `inspect.signature` and editors."""
         return signature(self._function)
 
+    def __reduce__(self) -> Any:
+        """Pickled by its name, as functions are: another process calls what it has under it."""
+        return import_module, (self.__name__,)
+
 
 def make_callable(name: str) -> None:
     """Let the package `name` (its `__name__`) be called as its function of the same name.
