@@ -29,7 +29,7 @@ def test_json_has_exactly_the_promised_keys():
     data = json.loads(report.dumps())
     assert list(data) == [
         "model", "verdict", "coverage", "calls", "flow", "warnings", "findings", "obligations", "tried",
-        "not_tried",
+        "not_tried", "not_judged",
     ]  # fmt: skip
     assert data["findings"][0]["edge"] == "extra"
     assert {one["state"] for one in data["obligations"]} == {"held", "broken"}

@@ -128,7 +128,7 @@ def test_json_has_exactly_the_promised_keys(factory):
     told = json.loads(result.stdout)
     assert list(told) == [
         "model", "verdict", "coverage", "calls", "flow", "warnings", "findings", "obligations", "tried",
-        "not_tried",
+        "not_tried", "not_judged",
     ]  # fmt: skip
     assert told["findings"]
     assert told["coverage"] == {"calls": 1, "explained": 1, "unexplained": 0}

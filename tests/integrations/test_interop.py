@@ -104,7 +104,7 @@ def test_additive_masks_with_weights_are_refused():
     with pytest.raises(ParameterError, match=r"-0\.5"):
         masks.from_additive(torch.tensor([[0.0, -0.5]]))
     for kind in (torch.bool, torch.int64, torch.uint8, torch.complex64):
-        with pytest.raises(ParameterError, match=f"an additive mask holds real numbers, got {kind}"):
+        with pytest.raises(ParameterError, match=f"an additive mask is a tensor of floats, got {kind}"):
             masks.from_additive(torch.zeros(2, 2, dtype=kind))
     low = torch.finfo(torch.float32).min
     assert masks.from_additive(torch.tensor([[0.0, low]])) == er.FromMask([[True, False]])

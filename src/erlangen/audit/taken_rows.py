@@ -148,7 +148,7 @@ class _Frozen(TorchFunctionMode):
             index: list[Any] = [slice(None)] * tensor.dim()
             if shape[0] == batch * size and shape[0] != batch and size not in shape[1:]:
                 item = slice(None) if self._item is None else self._item
-                rows = torch.arange(batch * size).reshape(batch, size)[item, row]
+                rows = torch.arange(batch * size, device=tensor.device).reshape(batch, size)[item, row]
                 return (rows, *index[1:])
             first = shape[0] == size and shape[1] == batch != size
             axes = [0] if first else [axis for axis in range(1, tensor.dim()) if shape[axis] == size]

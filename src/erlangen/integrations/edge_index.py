@@ -29,9 +29,9 @@ def _for_every_mode(make: Callable[..., Any]) -> Callable[..., Any]:
     """Tensors that are kept are made outside inference mode: those made inside could not be trained on."""
 
     @wraps(make)
-    def made(*arguments: Any) -> Any:
+    def made(*arguments: Any, **named: Any) -> Any:
         with torch.inference_mode(False):
-            return make(*arguments)
+            return make(*arguments, **named)
 
     return made
 
