@@ -263,6 +263,12 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         warnings += [*_flow_warnings(one), *one.notes]
     warnings += _limits(examiner, result, reading, trials, others)
     warnings += examiner.notes
+    places = {place for one in ledger.findings for place in (one.where, *one.also)}
+    if places and all(place.startswith("padded left") for place in places):
+        warnings.append(
+            "only padding at the start, which the audit added, is at fault: where this model is never padded "
+            "there, give feedings=[...] with \"padded right\" and without \"padded left\""
+        )
     name_documents(
         ledger, [(feeding, result), *zip(others, trials, strict=True)], examiner.expect, model, data_dependent
     )

@@ -65,7 +65,8 @@ def _awake(
             return recast(tensor * shrunk, dtype) if dtype is not None else tensor * shrunk
 
         inputs = runner.inputs.map(small)
-        waked = Runner(model, inputs, runner.reading.of(model, inputs), Snapshot(model), runner.mode)
+        reading = runner.reading.of(runner.model, inputs)  # a copy of a script has no names of arguments
+        waked = Runner(model, inputs, reading, Snapshot(model), runner.mode)
         waked.random, waked.end = runner.random, runner.end
         waked.fixed, waked.like = runner.fixed, {place.name: place for place in runner.places()}
         same = waked.reading.content(content.name)

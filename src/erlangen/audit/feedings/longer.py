@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -48,7 +49,7 @@ def feedings(given: Given) -> Iterator[Feeding]:
     for size in [size for size in _longest(given, content) if size > beyond][:TRIES]:
         feeding = _longer(given, content, size, ())
         if given.runs(feeding.inputs):
-            yield feeding
+            yield replace(feeding, exact=False)  # what fades on the way is not missing
             return
 
 
@@ -86,7 +87,7 @@ def _longer(given: Given, content: Content, length: int, at: tuple[int, ...]) ->
 
 def stretched(given: Given, content: Content, length: int) -> Inputs:
     """The inputs with other, longer content, its masks and labels with it."""
-    masks = {id(one.tensor) for one in given.reading.masks}
+    masks = {id(one.tensor): one for one in given.reading.masks}
     labels = {id(one.tensor): one for one in given.reading.labels}
     generator = torch.Generator().manual_seed(7)
     index = torch.arange(length, device="cpu") % content.length
@@ -103,8 +104,12 @@ def stretched(given: Given, content: Content, length: int) -> Inputs:
                 tensor.float().std() or 1.0
             )
             return repeated + noise.to(repeated)
-        if id(tensor) in masks:
-            return tensor.index_select(tensor.dim() - 1, index.to(tensor.device))
+        mask = masks.get(id(tensor))
+        if mask is not None and mask.lengths:
+            return torch.full_like(tensor, length)
+        if mask is not None:  # nothing is padding: repeated, padding would stand in between
+            repeated = tensor.index_select(tensor.dim() - 1, index.to(tensor.device))
+            return replace(mask, tensor=repeated).unpadded()
         one = labels.get(id(tensor))
         if one is not None and one.axis is not None and one.length == content.length:
             return tensor.index_select(one.axis, index.to(tensor.device))
