@@ -267,7 +267,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     if places and all(place.startswith("padded left") for place in places):
         warnings.append(
             "only padding at the start, which the audit added, is at fault: where this model is never padded "
-            "there, give feedings=[...] with \"padded right\" and without \"padded left\""
+            'there, give feedings=[...] with "padded right" and without "padded left"'
         )
     name_documents(
         ledger, [(feeding, result), *zip(others, trials, strict=True)], examiner.expect, model, data_dependent
