@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -152,3 +155,16 @@ def test_a_key_far_ahead_is_refused(relation):
     layer = Attention(8, num_heads=2, relation=relation)
     with pytest.raises(SizeError, match="decoded step by step"):
         decode(layer, torch.randn(1, N, 8), [1] * N, None)
+
+
+@torch.no_grad()
+def test_a_cache_belongs_to_one_layer():
+    first, second, cache = Attention(8, relation=er.Causal()), Attention(8, relation=er.Causal()), KVCache()
+    x = torch.randn(1, 3, 8)
+    first(x, cache=cache)
+    with pytest.raises(ParameterError, match="another layer"):
+        second(x, cache=cache)
+    again = pickle.loads(pickle.dumps(cache))
+    assert again.position == 3
+    second(x, cache=again)
+    first(x, cache=copy.deepcopy(cache))

@@ -27,6 +27,8 @@ def check(q: Tensor, k: Tensor, v: Tensor, relation: Any, *also: type) -> None:
             hint = f"; for a mask, {WORDS['mask']}"
         elif isinstance(relation, str):
             hint, got = "; write it without quotation marks, as er.Causal()", repr(relation)
+        elif isinstance(relation, type):
+            hint, got = f"; write {relation.__name__}(...)", f"the class {relation.__name__}"
         raise ParameterError(f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {got}{hint}")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):

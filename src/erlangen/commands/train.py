@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,12 +64,19 @@ Examples:
   erlangen train vit --seed 1 --out runs/vit-1 --json
 """
 
+
+def _positive(value: float) -> float:
+    if not (value > 0 and isfinite(value)):
+        raise typer.BadParameter(f"{value} is no finite number above 0")
+    return value
+
+
 Out = Annotated[Path, typer.Option("--out", help="Folder for all that is written; made if it is not there.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")]
 Steps = Annotated[int, typer.Option("--steps", min=1, help="How many steps to take.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Determines every random choice.")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Examples per step, in each process.")]
-Rate = Annotated[float, typer.Option("--rate", help="The highest learning rate.")]
+Rate = Annotated[float, typer.Option("--rate", callback=_positive, help="The highest learning rate.")]
 Layers = Annotated[int, typer.Option("--layers", min=1, help="How many layers.")]
 Heads = Annotated[int, typer.Option("--heads", min=1, help="Heads per layer.")]
 Width = Annotated[int, typer.Option("--width", min=1, help="The width of the model.")]

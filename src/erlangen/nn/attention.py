@@ -145,6 +145,8 @@ class Attention(nn.Module):
             )
         if cache is not None and context is not None:
             raise ParameterError("a cache holds the layer's own past: give either cache or context")
+        if cache is not None and not torch.compiler.is_compiling():
+            cache.claim(self)
         wanted: Any = self._current_relation() if relation is None else relation
         q = self._heads(self.Q(x), self.num_heads)
         k = self._heads(self.K(source), self.num_kv_heads)

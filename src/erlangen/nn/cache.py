@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.relations import Bindable, FromMask, Neighborhoods, Relation, WeightedRelation, sizes
@@ -29,8 +30,28 @@ class KVCache:
     def __init__(self, length: int | None = None) -> None:
         self.length = None if length is None else sizes.size(length, "KVCache(length)")
         self.position = 0
+        self._layer: weakref.ref[nn.Module] | None = None
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_layer": None}
+
+    def claim(self, layer: nn.Module) -> None:
+        """Raise if another layer keeps its past here: keys of two layers would be taken for one past.
+
+        >>> cache, first, second = KVCache(), nn.Identity(), nn.Identity()
+        >>> cache.claim(first)
+        >>> cache.claim(second)
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.ParameterError: this cache holds the past of another layer: give each a KVCache()
+        """
+        owner = None if self._layer is None else self._layer()
+        if owner is None:
+            self._layer = weakref.ref(layer)
+        elif owner is not layer:
+            raise ParameterError("this cache holds the past of another layer: give each a KVCache()")
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add (..., new, dim) keys and values; gives all so far, as views of the store."""
@@ -102,6 +123,11 @@ def _(relation: Relation, start: int, stop: int, length: int | None) -> Neighbor
                 relation, start + int(np.searchsorted(rows.indptr, late.argmax(), "right")) - 1, stop
             )
         return Neighborhoods(rows.queries, stop, rows.indptr, rows.starts, rows.stops)
+    own = relation.own_sizes
+    if own is not None:
+        raise SizeError(
+            f"{relation} has {own[1]} positions: to decode it step by step, make KVCache(length={own[1]})"
+        )
     rows = relation.rows(positions, stop)
     if not relation.pointwise:
         raise SizeError(
