@@ -138,7 +138,7 @@ def test_gpt_refuses_bad_input_before_any_work(text, tmp_path):
     assert "num_heads" in refused("gpt", "--text", text, "--out", out, "--context", 8, "--width", 10)
     assert "no checkpoint in" in refused("gpt", "--text", text, "--out", out, "--resume", *SMALL)
     assert "--steps" in refused("gpt", "--text", text, "--out", out, "--steps", 0)
-    assert "peak > 0" in refused("gpt", "--text", text, "--out", out, "--rate", 0, *SMALL)
+    assert "--rate" in refused("gpt", "--text", text, "--out", out, "--rate", 0, *SMALL)
     assert not out.exists()
 
 

@@ -168,3 +168,13 @@ def test_a_cache_belongs_to_one_layer():
     assert again.position == 3
     second(x, cache=again)
     first(x, cache=copy.deepcopy(cache))
+
+
+@pytest.mark.parametrize("chunks", [[4, 5], [3, 3, 3], [1] * 9])
+def test_gradients_of_queries_alone_flow_through_a_cache(chunks):
+    layer = Attention(8, relation=er.Causal()).double()
+    layer.requires_grad_(False).Q.requires_grad_(True)
+    x = torch.randn(1, 9, 8, dtype=torch.float64)
+    (stepwise,) = torch.autograd.grad(decode(layer, x, chunks, None).square().sum(), layer.Q.weight)
+    (whole,) = torch.autograd.grad(layer(x).square().sum(), layer.Q.weight)
+    torch.testing.assert_close(stepwise, whole, atol=1e-10, rtol=0)

@@ -314,3 +314,18 @@ def test_an_optimizer_that_cannot_be_rehearsed_is_named_in_words(tmp_path):
     saved(tmp_path / "a.safetensors", run(Fails))
     with pytest.raises(ParameterError, match=r"step with gradients of zero.* OSError: no gradient at all"):
         train(run(Fails), tmp_path / "a.safetensors", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"schedule": lambda step: 0.3}, "learning rates"), ({"clip": 0.5}, "clip"), ({"seed": 3}, "seed")],
+)
+def test_a_run_of_other_settings_is_refused_by_name(tmp_path, changed, named):
+    path = tmp_path / "checkpoint.safetensors"
+    saved(path, run())
+    other = run()
+    for name, value in changed.items():
+        object.__setattr__(other, name, value)
+    with pytest.raises(DataError, match=named):
+        train(other, str(path), resume=True)
+    assert train(run(), str(path), resume=True).step == STEPS

@@ -200,7 +200,7 @@ def _attend_now(
         wanted = step(wanted, start, stop, cache.length)
     wanted = _without(wanted, padding, (*k.shape[:-3], stop))
     if cache is not None:
-        k, v = cache.append(k, v)
+        k, v = cache.append(k, v, q.requires_grad)
         if not options["return_weights"]:
             wanted, k, v = _trim(wanted, k, v)
     return attend(q, k, v, wanted, **options)

@@ -53,23 +53,27 @@ class KVCache:
         elif owner is not layer:
             raise ParameterError("this cache holds the past of another layer: give each a KVCache()")
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add (..., new, dim) keys and values; gives all so far, as views of the store."""
+    def append(self, keys: Tensor, values: Tensor, kept: bool = False) -> tuple[Tensor, Tensor]:
+        """Add (..., new, dim) keys and values; gives all so far, as views of the store.
+
+        `kept`: a gradient needs what is given as it is now, though keys and values have none themselves.
+        """
         stop = self.position + keys.shape[-2]
         if self.length is not None and stop > self.length:
             raise SizeError(f"the cache was made for {self.length} positions, and {stop} were given")
-        self._keys = self._store(self._keys, keys, stop)
-        self._values = self._store(self._values, values, stop)
+        kept = kept or keys.requires_grad or values.requires_grad
+        self._keys = self._store(self._keys, keys, stop, kept)
+        self._values = self._store(self._values, values, stop, kept)
         self.position = stop
         return self._keys[..., :stop, :], self._values[..., :stop, :]
 
-    def _store(self, store: Tensor | None, new: Tensor, stop: int) -> Tensor:
+    def _store(self, store: Tensor | None, new: Tensor, stop: int, kept: bool) -> Tensor:
         if store is not None and (store.shape[:-2], store.shape[-1]) != (new.shape[:-2], new.shape[-1]):
             raise ShapeError(
                 f"the cache holds {tuple(store.shape[:-2])} x {store.shape[-1]}, "
                 f"but {tuple(new.shape[:-2])} x {new.shape[-1]} was given"
             )
-        if new.requires_grad:  # writing in place would cut the graph
+        if kept:  # writing in place would cut the graph
             return new if store is None else torch.cat([store[..., : self.position, :], new], dim=-2)
         if store is None or store.shape[-2] < stop:
             room = self.length if self.length is not None else max(2 * stop, 64)

@@ -45,7 +45,9 @@ class Run:
     With several processes the loss must be a mean over the examples of `batch(s)`, and every process must
     have as many: then the mean of the gradients is the gradient of the mean over all of them.
 
-    `config` is what a checkpoint must agree with to be resumed: JSON values by name.
+    A checkpoint is resumed by a run of the same steps, seed, learning rates, clipping, evaluations, optimizer
+    and shapes of weights. What else makes a run, its data and its loss, are functions that cannot be compared:
+    `config` holds JSON values by name that stand for them, and that a checkpoint must agree with, too.
 
     >>> model = nn.Linear(1, 1)
     >>> run = Run(
@@ -94,7 +96,7 @@ class Diverged(ErlangenError, ArithmeticError):
 
 def train(
     run: Run,
-    checkpoint: Path | None = None,
+    checkpoint: Path | str | None = None,
     *,
     resume: bool = False,
     report: Callable[[History], None] = lambda history: None,
@@ -125,6 +127,7 @@ def train(
     >>> train(example(), file, resume=True).losses
     [1.0, 0.25, 0.0625, 0.015625]
     """
+    checkpoint = None if checkpoint is None else Path(checkpoint)
     history, best = _begun(run, checkpoint, resume)
     processes = Processes.current()
     model = processes.wrapped(run.model)
@@ -204,7 +207,9 @@ def _begun(run: Run, path: Path | None, resume: bool) -> tuple[History, dict[str
         raise ParameterError("resume=True needs the checkpoint to resume from")
     tensors, facts = checkpoints.load(path)
     try:
-        checkpoints.agree(path, dict(facts["config"]), _config(run))
+        told = dict(facts["config"])
+        mine = {name: value for name, value in _config(run).items() if name in told or name not in SINCE}
+        checkpoints.agree(path, told, mine)
         history = History.unpacked(checkpoints.under("history", tensors), facts["history"])
         if history.step > run.steps:
             raise ValueError(f"it is at step {history.step} of {run.steps}")
@@ -255,5 +260,17 @@ def _tensors(
     }
 
 
+SINCE = ("every", "clip", "learning rates")
+"""What older checkpoints do not say."""
+
+
 def _config(run: Run) -> dict[str, Any]:
-    return {**run.config, "steps": run.steps, "seed": run.seed}
+    rates = [run.schedule(step) for step in (0, run.steps // 2, run.steps - 1)]
+    own = {
+        "steps": run.steps,
+        "seed": run.seed,
+        "every": run.every,
+        "clip": run.clip,
+        "learning rates": rates,
+    }
+    return {**run.config, **own}
