@@ -46,7 +46,7 @@ class Run:
     have as many: then the mean of the gradients is the gradient of the mean over all of them.
 
     A checkpoint is resumed by a run of the same steps, seed, learning rates, clipping, evaluations, optimizer
-    and shapes of weights. What else makes a run, its data and its loss, are functions that cannot be compared:
+    and shapes of weights. What else makes a run, its data and its loss, are functions and not compared:
     `config` holds JSON values by name that stand for them, and that a checkpoint must agree with, too.
 
     >>> model = nn.Linear(1, 1)
