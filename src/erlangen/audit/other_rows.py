@@ -255,6 +255,7 @@ def followed(flow: Flow, plainly: bool = True) -> bool:
     if 2 <= len(columns) < TOLD:
         near = np.abs(most - columns * rows // n) <= 2 * -(-rows // n)
         ordered = len(columns) == 2 or (_each_later(most) and bool(near.all()))  # two stand in any order
+        ordered = ordered and (len(columns) == 2 or _one_row_most(flow, columns))
         return _each_later(first) or (not plainly and ordered)
     told = follows_ratio(flow) or offset_of(flow) is not None
     # Of a condition that is read throughout, every position moves the same row first.
@@ -269,6 +270,18 @@ def _rows_moved(flow: Flow) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
     columns = columns[sizes[:, columns].any(axis=0)]
     return sizes[:, columns].argmax(axis=0), (sizes[:, columns] > 0).argmax(axis=0), columns
+
+
+MORE = 1.5
+"""A row moves more than the others where it moves so many times as far as the middle one."""
+
+
+def _one_row_most(flow: Flow, columns: np.ndarray) -> bool:
+    """Whether positions move one row more than the others: a mean that is added everywhere moves all alike,
+    and the one that moves most is so by chance."""
+    assert flow.sizes is not None
+    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)[:, columns]
+    return bool((sizes.max(axis=0) >= MORE * np.median(sizes, axis=0)).all())
 
 
 def _each_later(rows: np.ndarray) -> bool:

@@ -45,7 +45,9 @@ def states(inputs: Inputs, found: Reading, run: Run) -> Reading:
         seen = confined[-1] is not False and (not equal or confined == [False, True])
         if not seen and not (confined[0] is not True and _of_items(one, found, inputs, run)):
             return one
-        positions = one.tensor.shape[0] >= SHORTEST and _runs_shorter(one, inputs, run)
+        # Beside steps that come first those of a decoder do, too, whose mask may not be shorter.
+        steps = first.axis == 0 and not _named(one)
+        positions = one.tensor.shape[0] >= SHORTEST and (steps or _runs_shorter(one, inputs, run))
         return replace(one, axis=0 if positions else None, batch_axis=1)
 
     return replace(found, contents=[first, *map(told, found.contents[1:])])
@@ -131,7 +133,7 @@ def _of_items(one: Content, found: Reading, inputs: Inputs, run: Run) -> bool:
             return False
         return True
 
-    named = shape[0] != first.batch and any(_NAMES.fullmatch(word) for word in one.name.lower().split("."))
+    named = shape[0] != first.batch and _named(one)
     if not runs(alone(1)) or (runs(more) and not named):
         return False
     return shape[0] != first.batch or not runs(alone(0))
@@ -148,6 +150,10 @@ def _moved(inputs: Inputs, base: dict[str, torch.Tensor], run: Run) -> dict[str,
 
 def _first_only(moved: torch.Tensor, axis: int) -> bool:
     return not bool(moved.narrow(axis, 1, moved.shape[axis] - 1).any())
+
+
+def _named(one: Content) -> bool:
+    return any(_NAMES.fullmatch(word) for word in one.name.lower().split("."))
 
 
 def _runs_shorter(one: Content, inputs: Inputs, run: Run) -> bool:
