@@ -1056,7 +1056,12 @@ def left_padding(bad):
     return Model((1,) if bad else (), CAUSAL, "exp"), inputs, CAUSAL
 
 
-@twin(11, "a causal model that ignores its mask, given padding on the right only", reads="padding")
+@twin(
+    11,
+    "a causal model that ignores its mask, given padding on the right only",
+    faulty=NOT_HOLDS,
+    reads="padding",
+)
 def right_padding_is_vacuous(bad):
     class Model(Padded):
         def forward(self, input_ids, attention_mask=None):

@@ -243,7 +243,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         if other.added:
             ledger.name_added(other.label, other.added)
         if other.unshown:
-            warnings += other_side(ledger, other, trial)
+            warnings += other_side(ledger, other, trial, examiner.base)
 
     examiner.beside(result)
     for name in [name for name, open_ in examiner.ambiguous.items() if open_]:

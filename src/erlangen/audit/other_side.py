@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erlangen.audit.feedings.feeding import Feeding
+from erlangen.audit.measure import Measured
 from erlangen.audit.obligations import Ledger
+from erlangen.relations import Causal
 
 if TYPE_CHECKING:
     from erlangen.audit.examine import Examination
@@ -14,12 +16,13 @@ ALWAYS = ("batch", "labels", "state")
 """Kinds of findings that have nothing to do with where padding stands."""
 
 
-def other_side(ledger: Ledger, feeding: Feeding, trial: Examination) -> list[str]:
+def other_side(ledger: Ledger, feeding: Feeding, trial: Examination, calls: list[Measured]) -> list[str]:
     """Take what is wrong with a model there out of the obligations, and say it as warnings.
 
     A model that counts its tokens from the start (`mask.sum(1) - 1`) is right as long as padding stands at
     the end, and the mask that was given says that it does. What has to do with content alone shows under the
-    other feedings.
+    other feedings. A causal model reads no padding at the end whatever it does with its mask: whether it
+    takes the mask into account is then open.
     """
     left = feeding.label.startswith("padded left")
     shown, asked = ("right", "left") if left else ("left", "right")
@@ -29,7 +32,17 @@ def other_side(ledger: Ledger, feeding: Feeding, trial: Examination) -> list[str
     if not told:
         return []
     more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-    return [
-        f"{told[0]}{more}: {feeding.unshown} as given marks padding on the {shown} only, so this is no "
-        f'violation; feedings=["padded {shown}"] leaves it out, feedings=["padded {asked}"] judges it'
-    ]
+    said = f"{told[0]}{more}: {feeding.unshown} as given marks padding on the {shown} only, "
+    knobs = f'feedings=["padded {shown}"] leaves it out, feedings=["padded {asked}"] judges it'
+    if left and _causal(calls):
+        reason = f"{said}where a causal model reads none even if it ignores the mask: {knobs}"
+        ledger.open(feeding.label, "padding at the start", reason)
+        return []
+    return [f"{said}so this is no violation; {knobs}"]
+
+
+def _causal(calls: list[Measured]) -> bool:
+    """Whether all self-attention that was seen reads nothing later."""
+    own = [call for call in calls if call.kind == "self" and call.queries == call.keys]
+    reads = {bound for call in own for heads in call.kernel.items for bound in heads}
+    return bool(reads) and not any((bound - Causal().on(bound.queries)).num_edges for bound in reads)
