@@ -23,10 +23,10 @@ lint: $(STAMP)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
-# The long checks of audits: 2,000 random models with one fault or none, and all ordinary models.
+# The long checks: audits of 2,000 random models with one fault or none and of all ordinary models; AOTInductor.
 test-long: $(STAMP)
 	ERLANGEN_RANDOM_MODELS=2000 ERLANGEN_ALL_ORDINARY=1 OMP_NUM_THREADS=1 \
-	$(BIN)/pytest --numprocesses auto tests/audit/test_random_models.py tests/audit/test_ordinary.py
+	$(BIN)/pytest --numprocesses auto tests/audit/test_random_models.py tests/audit/test_ordinary.py tests/attention/test_aot_inductor.py
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with a build of their own.
 sanitize: $(STAMP)
