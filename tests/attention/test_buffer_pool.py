@@ -69,7 +69,8 @@ def test_at_most_a_gibibyte_is_kept_and_clear_cache_gives_it_back():
     blocks = [memory(320).fill_(1) for _ in range(4)]
     assert resident() > before + 1200
     del blocks
-    assert before + 900 < resident() < before + 1024 + 64
+    # Three blocks of four; what others gave back meanwhile is less than one.
+    assert before + 3 * 320 - 200 < resident() < before + 1024 + 64
     clear_cache()
     assert resident() < before + 64
 
