@@ -25,7 +25,7 @@ test: lint
 
 # The long checks: audits of 2,000 random models with one fault or none and of all ordinary models; AOTInductor.
 test-long: $(STAMP)
-	ERLANGEN_RANDOM_MODELS=2000 ERLANGEN_ALL_ORDINARY=1 OMP_NUM_THREADS=1 \
+	ERLANGEN_RANDOM_MODELS=2000 ERLANGEN_LONG=1 OMP_NUM_THREADS=1 \
 	$(BIN)/pytest --numprocesses auto tests/audit/test_random_models.py tests/audit/test_ordinary.py tests/attention/test_aot_inductor.py
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with a build of their own.

@@ -33,7 +33,7 @@ class Model(torch.nn.Module):
         return er.attend(q, k, v, er.Window(3) | er.Global(keys=[0]))
 
 
-@pytest.mark.skipif("ERLANGEN_ALL_ORDINARY" not in os.environ, reason="a long check: make test-long")
+@pytest.mark.skipif("ERLANGEN_LONG" not in os.environ, reason="a long check: make test-long")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 def test_a_compiled_program_keeps_its_relation_in_another_process(tmp_path):
     torch.manual_seed(0)

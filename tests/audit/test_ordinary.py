@@ -1,6 +1,6 @@
 """Ordinary models hold: a tool that shrugs, or accuses, is as useless as one that lies.
 
-A third of them runs by default; ERLANGEN_ALL_ORDINARY=1 runs all.
+A third of them runs by default; ERLANGEN_LONG=1 runs all.
 """
 
 import os
@@ -11,7 +11,7 @@ import torch
 from audit.ordinary import ORDINARY
 from erlangen.audit import audit
 
-CHOSEN = [one for one in ORDINARY if one.quick or os.environ.get("ERLANGEN_ALL_ORDINARY")]
+CHOSEN = [one for one in ORDINARY if one.quick or os.environ.get("ERLANGEN_LONG")]
 
 
 @pytest.mark.parametrize("one", CHOSEN, ids=[one.name for one in CHOSEN])

@@ -24,7 +24,7 @@ from erlangen.audit.limits import limits, uncrossed
 from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.orientation import measured
-from erlangen.audit.other_side import other_side
+from erlangen.audit.other_side import only_at_the_start, other_side
 from erlangen.audit.outputs import floating
 from erlangen.audit.reading import LABELS, Reading, read
 from erlangen.audit.report import Coverage, Report
@@ -180,9 +180,8 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     base = examiner.observed(feeding)
     after = runner.again()
     examiner.first = runner
-    contradictions = (
-        [] if same_outputs(before, after) else ["two runs of the model on the same inputs differ"]
-    )
+    stable = same_outputs(before, after)
+    contradictions = [] if stable else ["two runs of the model on the same inputs differ"]
     warnings = [] if same_outputs(before, base.output) else [_other_path(model, before, base.output)]
     warnings += reading.notes
     examiner.fixed = _fixed_axes(maker, runner, before, small)
@@ -263,19 +262,14 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         warnings += [*_flow_warnings(one), *one.notes]
     warnings += _limits(examiner, result, reading, trials, others)
     warnings += examiner.notes
-    places = {place for one in ledger.findings for place in (one.where, *one.also)}
-    if places and all(place.startswith("padded left") for place in places):
-        warnings.append(
-            "only padding at the start, which the audit added, is at fault: where this model is never padded "
-            'there, give feedings=[...] with "padded right" and without "padded left"'
-        )
+    warnings += only_at_the_start(ledger)
     name_documents(
         ledger, [(feeding, result), *zip(others, trials, strict=True)], examiner.expect, model, data_dependent
     )
     coverage = Coverage(base.seen, len(base.calls), tuple(base.unexplained), base.other_softmaxes)
     _nothing_compared(examiner, coverage, reading, [result, *trials])
     tried = _tried(feeding, result, others, trials)
-    last = at_the_end(runner, before) if same_outputs(before, after) else ""
+    last = at_the_end(runner, before) if stable else ""
     if last:
         contradictions.append(last)
         ledger.open("given", "the model is left as it was", last)
@@ -297,7 +291,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
         contradictions,
         list(dict.fromkeys(warnings)),
         data_dependent,
-        same_outputs(before, after) and not last,
+        stable and not last,
         ledger,
         flows=result.flows,
         tried=tried,

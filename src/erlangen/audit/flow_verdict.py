@@ -199,7 +199,8 @@ class Scene:
     awake: Callable[[Content, str], Flow | None] | None = None
     """The flow where nothing hides it: in double precision with small activations (a saturated softmax hides
     edges) and with parameters that are all zero filled (a gate that starts at zero hides what it gates)."""
-    padding_alone: Callable[[Flow], dict[int, list[int]]] | None = None
-    """Item -> its padding positions that move an output of the whole batch, changed in this item alone."""
+    padding_alone: Callable[[Flow], dict[int, list[int]] | None] | None = None
+    """Item -> its padding positions that move an output of the whole batch, changed in this item alone; None
+    where there is no mask of one row for each item."""
     rounds: Callable[[int | None, int], str | None] | None = None
     """Where what a row, or any, reads of a position reaches an operation that rounds inside the model."""

@@ -154,7 +154,7 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
     if keys is None or keys.all() or verdict.role == "labels":
         return
     if verdict.role == "pooled" and verdict.flow.whole_batch and scene.padding_alone is not None:
-        if not (scene.labels and verdict.flow.features == 1):
+        if not (scene.labels and verdict.flow.features == 1):  # a loss counts the labels of padding
             _padding_of_batch(verdict, scene, scene.padding_alone(verdict.flow))
         return
     if verdict.role == "pooled" and scene.own_padding:
@@ -179,8 +179,13 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
     verdict.held("padding")
 
 
-def _padding_of_batch(verdict: FlowVerdict, scene: Scene, read: dict[int, list[int]]) -> None:
+def _padding_of_batch(verdict: FlowVerdict, scene: Scene, read: dict[int, list[int]] | None) -> None:
     """A number for the whole batch: what stands at the padding of an item may not move it."""
+    if read is None:
+        name = verdict.flow.output or "the output"
+        reason = "whose padding is not that of one sequence for each item: return a row for each item"
+        verdict.opened("padding", f"{name} is one number for the whole batch, {reason}")
+        return
     for item, positions in read.items():
         j = positions[0]
         if len(positions) == 1 and scene.own_padding:

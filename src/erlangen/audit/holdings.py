@@ -80,8 +80,7 @@ class Holdings:
                 self._look(*self._waiting.popleft())
             self._copy_tensors()
         # Most dictionaries are those of a module's hooks and empty: one look tells that all still are.
-        self._empty = [record for record in self.records if _is_empty(record)]
-        self._empty_ones = [record.mapping for record in self._empty]
+        self._empty_ones = [record.mapping for record in self.records if _is_empty(record)]
         self._others = [record for record in self.records if not _is_empty(record)]
 
     def put_back(self) -> None:

@@ -40,6 +40,7 @@ def compare_without_padding(
             other = runner.on(alike.inputs)
         except Exception:
             continue  # the model does not take the shorter input: nothing to hold it against
+        higher: tuple[list[Any] | None] | None = None  # run once, and only where it is asked for
         reading = feeding.reading.of(examiner.model, alike.inputs)
         theirs = {place.name: place for place in places(other, reading.contents, labels=reading.labels)}
         theirs |= {place.name: place for place in runner.places() if place.pairs}
@@ -60,10 +61,10 @@ def compare_without_padding(
             told = apart
             if apart.eps > SINGLE or apart.worst > ALIKE * SINGLE:
                 # In double precision a difference is none of rounding, inside the model or of its type.
-                higher = in_double(runner, [feeding.inputs, alike.inputs])
-                told = None
-                if higher is not None:
-                    rows, alone = place.rows(higher[0])[alike.item], again.rows(higher[1])
+                higher = higher or (in_double(runner, [feeding.inputs, alike.inputs]),)
+                told, (pair,) = None, higher
+                if pair is not None:
+                    rows, alone = place.rows(pair[0])[alike.item], again.rows(pair[1])
                     told = _apart(place, rows, alone, alike.item, *mine)
             _settle(examiner, feeding, place, alike.item % len(every), apart, told)
 

@@ -41,6 +41,17 @@ def other_side(ledger: Ledger, feeding: Feeding, trial: Examination, calls: list
     return [f"{said}so this is no violation; {knobs}"]
 
 
+def only_at_the_start(ledger: Ledger) -> list[str]:
+    """The knob, where nothing but the audit's own padding at the start is at fault."""
+    places = {place for one in ledger.findings for place in (one.where, *one.also)}
+    if not places or not all(place.startswith("padded left") for place in places):
+        return []
+    return [
+        "only padding at the start, which the audit added, is at fault: where this model is never padded "
+        'there, give feedings=[...] with "padded right" and without "padded left"'
+    ]
+
+
 def _causal(calls: list[Measured]) -> bool:
     """Whether all self-attention that was seen reads nothing later."""
     own = [call for call in calls if call.kind == "self" and call.queries == call.keys]

@@ -48,11 +48,12 @@ def padding_by_itself(
 
 def padding_alone(
     runner: Runner, content: Content, flow: Flow, real: np.ndarray | None
-) -> dict[int, list[int]]:
-    """Item -> its padding positions that move an output of the whole batch, changed in this item alone."""
+) -> dict[int, list[int]] | None:
+    """Item -> its padding positions that move an output of the whole batch, changed in this item alone; None
+    where there is no mask of one row for each item."""
     place = next((one for one in runner.places() if one.name == flow.output), None)
     if place is None or real is None or real.shape != (content.batch, content.length):
-        return {}
+        return None
     before, found = place.rows(runner.base()), dict[int, list[int]]()
 
     def moves(positions: list[int], item: int) -> bool:
