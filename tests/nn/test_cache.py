@@ -158,9 +158,12 @@ def test_a_key_far_ahead_is_refused(relation):
 
 
 @torch.no_grad()
-def test_a_cache_belongs_to_one_layer():
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_cache_belongs_to_one_layer(compiled):
     first, second, cache = Attention(8, relation=er.Causal()), Attention(8, relation=er.Causal()), KVCache()
     x = torch.randn(1, 3, 8)
+    if compiled:
+        first, second = (torch.compile(layer, backend="eager") for layer in (first, second))
     first(x, cache=cache)
     with pytest.raises(ParameterError, match="another layer"):
         second(x, cache=cache)

@@ -145,8 +145,6 @@ class Attention(nn.Module):
             )
         if cache is not None and context is not None:
             raise ParameterError("a cache holds the layer's own past: give either cache or context")
-        if cache is not None and not torch.compiler.is_compiling():
-            cache.claim(self)
         wanted: Any = self._current_relation() if relation is None else relation
         q = self._heads(self.Q(x), self.num_heads)
         k = self._heads(self.K(source), self.num_kv_heads)
@@ -160,7 +158,7 @@ class Attention(nn.Module):
         if cache is None and key_padding_mask is None:
             out = attend(q, k, v, wanted, **options)
         else:
-            out = _attend_now(q, k, v, wanted, key_padding_mask, cache, options)
+            out = _attend_now(self, q, k, v, wanted, key_padding_mask, cache, options)
         h, weights = out if need_weights else (out, None)
         h = self.O(h.transpose(-3, -2).flatten(-2))
         return (h, weights) if need_weights else h
@@ -191,12 +189,20 @@ class Attention(nn.Module):
 
 @uncompiled
 def _attend_now(
-    q: Tensor, k: Tensor, v: Tensor, wanted: Any, padding: Any, cache: KVCache | None, options: dict[str, Any]
+    layer: nn.Module,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    wanted: Any,
+    padding: Any,
+    cache: KVCache | None,
+    options: dict[str, Any],
 ) -> Any:
     """Attention over a relation that is known only now: what is read depends on numbers and on the cache."""
     start = 0 if cache is None else cache.position
     stop = start + k.shape[-2]
     if cache is not None:
+        cache.claim(layer)
         wanted = step(wanted, start, stop, cache.length)
     wanted = _without(wanted, padding, (*k.shape[:-3], stop))
     if cache is not None:

@@ -18,7 +18,7 @@ from erlangen.relations.weighted import WeightedRows
 
 
 class KVCache:
-    """Keys and values seen so far; grows as a layer is called with `cache=`.
+    """Keys and values seen so far by one layer; grows as the layer is called with `cache=`.
 
     `length` is the number of positions of the finished sequence. Relations that depend on it (documents,
     grids, graphs, rings) need it; the others, for which row i never changes as the sequence grows, do not.
