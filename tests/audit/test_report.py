@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import erlangen as er
 from audit_models import Stack, stack, vectors
 from erlangen.audit import AtMost, audit
-from erlangen.audit.measure import observe
+from erlangen.audit.observed import observe
 from erlangen.audit.report import VERDICTS
 from erlangen.audit.state import RandomState
 from erlangen.errors import DataError, ParameterError

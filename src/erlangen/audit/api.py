@@ -21,8 +21,8 @@ from erlangen.audit.feedings.padded import unpadded
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.limits import limits, uncrossed
-from erlangen.audit.measure import Measured, Pass, unwrapped
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.observed import Measured, Pass, unwrapped
 from erlangen.audit.orientation import measured
 from erlangen.audit.other_side import only_at_the_start, other_side
 from erlangen.audit.outputs import floating

@@ -19,7 +19,7 @@ from erlangen.audit.expect import (
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept, real_rows
 from erlangen.audit.witnesses.flow import Flow

@@ -10,7 +10,7 @@ from torch import nn
 from erlangen.audit.examine import Examination
 from erlangen.audit.identify import identify
 from erlangen.audit.inputs import Inputs
-from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.over_draws import reads_more
 from erlangen.errors import ErlangenError
 from erlangen.relations import Neighborhoods, Relation

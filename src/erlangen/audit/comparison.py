@@ -17,8 +17,8 @@ from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference
 from erlangen.audit.decoding import Step, decoded, transformers_step
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.inside import Inside
-from erlangen.audit.measure import Measured, observe
 from erlangen.audit.named_outputs import matched
+from erlangen.audit.observed import Measured, observe
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.reading import read
 from erlangen.audit.state import untouched

@@ -17,8 +17,8 @@ from torch import nn
 
 from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
-from erlangen.audit.measure import Measured, Pass, observe
 from erlangen.audit.named_outputs import place_within, within
+from erlangen.audit.observed import Measured, Pass, observe
 from erlangen.audit.slots import by_vectors
 from erlangen.audit.state import RandomState, untouched
 from erlangen.audit.support import Support

@@ -16,7 +16,7 @@ import torch
 
 from erlangen.audit.expect import Expectation, has_own_size
 from erlangen.audit.inputs import Content, Inputs, Pad, with_content
-from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.streams import predict
 from erlangen.audit.structure import moved_rows, rows_read, undisturbed
 from erlangen.audit.verdict import CallVerdict

@@ -41,8 +41,8 @@ from erlangen.audit.invariance import compare_without_padding
 from erlangen.audit.joined import others_spread
 from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
-from erlangen.audit.measure import Known, Measured, Pass, observe
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.observed import Known, Measured, Pass, observe
 from erlangen.audit.orientation import embedding_of
 from erlangen.audit.other_rows import ANOTHER, everything, followed
 from erlangen.audit.outputs import Place, output_tensors

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from erlangen.audit.findings import Finding
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.wording import wanted, without_masks
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation, WeightedRelation

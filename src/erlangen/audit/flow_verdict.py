@@ -13,7 +13,7 @@ from erlangen.audit.expect import Expectation
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
 from erlangen.audit.inputs import Content
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
 from erlangen.audit.verdict import kept, kind_of
 from erlangen.audit.witnesses.flow import Flow

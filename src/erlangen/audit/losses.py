@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.inputs import Content
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.outputs import floating
 from erlangen.audit.witnesses.runs import Runner
 

@@ -13,7 +13,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.last_rows import at_the_end
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import Flow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erlangen.audit.feedings.feeding import Feeding
-from erlangen.audit.measure import Measured
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.observed import Measured
 from erlangen.relations import Causal
 
 if TYPE_CHECKING:

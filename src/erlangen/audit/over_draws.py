@@ -7,7 +7,7 @@ what is read too much in any of them is an extra one.
 from __future__ import annotations
 
 from erlangen.audit.flow_verdict import FlowVerdict
-from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.observed import Measured, Pass
 
 OTHER_DRAWS = (1, 2)
 """The seeds of the draws that a call with missing edges is held against."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from erlangen.audit.inputs import Content
-from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.verdict import Real, has_places
 
 PASSES = 24

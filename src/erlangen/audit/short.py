@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from erlangen.audit.feedings import Feeding, Given
 from erlangen.audit.feedings.feeding import cut
 from erlangen.audit.inputs import Inputs
-from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.orientation import measured
 from erlangen.audit.reading import Reading, read
 from erlangen.audit.witnesses.runs import Budget, Runner

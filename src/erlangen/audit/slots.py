@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 
 CLOSE = 1e-5
 """Marks of key vectors that differ by less than this part of the largest one are of the same vector."""

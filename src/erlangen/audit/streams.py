@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from erlangen.audit.inputs import Content
-from erlangen.audit.measure import Measured, Pass
+from erlangen.audit.observed import Measured, Pass
 from erlangen.relations import Identity, Neighborhoods
 
 

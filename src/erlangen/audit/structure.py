@@ -14,7 +14,7 @@ import torch
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.flows import judge_flow
 from erlangen.audit.inputs import Content, with_content
-from erlangen.audit.measure import Pass, observe
+from erlangen.audit.observed import Pass, observe
 from erlangen.audit.outputs import Place
 from erlangen.audit.witnesses.flow import ULPS, Flow, part_of, usual_sizes
 from erlangen.relations import Neighborhoods

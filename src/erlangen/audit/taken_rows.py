@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.capture.tape import name_of
 from erlangen.audit.inputs import Content
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.reading import Mask
 from erlangen.audit.witnesses.flow import Flow, differs
 from erlangen.audit.witnesses.runs import Runner

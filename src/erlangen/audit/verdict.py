@@ -13,7 +13,7 @@ from erlangen.audit.expect import Expectation, Expected, bound_of, expected_of, 
 from erlangen.audit.expect import in_words as expected_in_words
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
-from erlangen.audit.measure import Measured
+from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
 from erlangen.audit.wording import irregular, told
 from erlangen.errors import ErlangenError

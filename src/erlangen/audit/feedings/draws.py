@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.feedings.feeding import FEW, Feeding, Given
-from erlangen.audit.measure import observe
+from erlangen.audit.observed import observe
 from erlangen.audit.state import RandomState
 from erlangen.audit.support import Support
 from erlangen.audit.witnesses.runs import TRAINING, Mode
