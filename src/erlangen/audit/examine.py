@@ -19,6 +19,7 @@ from erlangen.audit.bounds import closure_of, single
 from erlangen.audit.contradictions import contradictions_of, padding_read
 from erlangen.audit.delimiters import Delimiters, about_this_content
 from erlangen.audit.early_rows import each_itself, only_early
+from erlangen.audit.embedding import embedding_of
 from erlangen.audit.expect import (
     AtMost,
     Expectation,
@@ -43,7 +44,6 @@ from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.observed import Known, Measured, Pass, observe
-from erlangen.audit.orientation import embedding_of
 from erlangen.audit.other_rows import ANOTHER, everything, followed
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes

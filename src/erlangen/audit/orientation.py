@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import nn
 from erlangen.audit.alignment import aligned, indices
 from erlangen.audit.axes import along_third_axis
 from erlangen.audit.bare import one_sequence
+from erlangen.audit.embedding import embedding_of
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.leading import ask_which_is_length, documented, length_first
 from erlangen.audit.lengths import measured_lengths
@@ -207,37 +207,6 @@ def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Readi
         return content
     found.ignored[content.name] = f"changing {content.name} alone is not a valid input ({reason})"
     return content
-
-
-def embedding_of(model: nn.Module, inputs: Inputs, content: Content, run: Run) -> str | None:
-    """The name of the first module that takes these ids and returns one vector for each of them."""
-    names: list[str] = []
-    ids = content.tensor
-
-    def look(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            taken = args[0] if args else None
-            same = (
-                isinstance(taken, torch.Tensor) and not taken.is_floating_point() and taken.shape == ids.shape
-            )
-            if same and isinstance(output, torch.Tensor) and output.shape[:-1] == ids.shape:
-                unlike = (taken != ids).float().mean() if taken is not None else 1.0
-                if float(unlike) < 0.5:  # placeholders are often replaced before they are looked up
-                    names.append(name)
-
-        return hook
-
-    with ExitStack() as stack:
-
-        @contextmanager
-        def looking() -> Iterator[None]:
-            for name, module in model.named_modules():
-                if isinstance(module, nn.Embedding) or not list(module.children()):
-                    stack.callback(module.register_forward_hook(look(name)).remove)
-            yield
-
-        run(inputs, looking())
-    return names[0] if names else None
 
 
 def _groups(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.embedding import embedding_of
 from erlangen.audit.feedings.feeding import FEW, Feeding, Given
 from erlangen.audit.inputs import Content, Inputs, with_content
-from erlangen.audit.orientation import embedding_of
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.sizes import entries_of, integer
 
