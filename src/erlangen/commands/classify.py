@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
-from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
+from erlangen.commands.exit_codes import reports_errors
+from erlangen.commands.guards import SECONDS, Seconds, small_enough, time_limit
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.commands.show import check_picture
 
 HELP = """The attention mechanisms in three orders: by family, by mask inclusion, by symmetry.
@@ -42,8 +42,8 @@ def hierarchy(
     ] = False,
 ) -> None:
     """Compute, print, draw."""
-    from erlangen.taxonomy.hierarchy import ORDERS
-    from erlangen.taxonomy.hierarchy import hierarchy as compute
+    from erlangen.paper.three_orders import ORDERS
+    from erlangen.paper.three_orders import hierarchy as compute
 
     if out is not None:
         check_picture(out)
@@ -56,7 +56,7 @@ def hierarchy(
     elif out is None:
         typer.echo("\n\n".join(text(each) for each in shown))
     if out is not None:
-        from erlangen.show.hierarchy import save
+        from erlangen.paper.hasse import save
 
         save(shown, out)
         typer.echo(f"wrote {out}", err=as_json)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from erlangen.commands.errors import reports_errors
-from erlangen.commands.limits import SECONDS, Seconds, time_limit
+from erlangen.commands.exit_codes import reports_errors
+from erlangen.commands.guards import SECONDS, Seconds, time_limit
 from erlangen.errors import ParameterError
 from erlangen.relations.parse import parse
 from erlangen.show.drawing import drawing

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
-from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
+from erlangen.commands.exit_codes import reports_errors
+from erlangen.commands.guards import SECONDS, Seconds, small_enough, time_limit
 
 HELP = """The symmetry group of the relation EXPRESSION: which permutations of positions a layer with it
 keeps.

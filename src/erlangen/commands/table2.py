@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ Examples:
   erlangen table2 --json
   erlangen table2 --figures pictures
 """
-
-YES_NO = {True: "yes", False: "no", None: "open"}
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +68,7 @@ def outcomes_of(architectures: tuple[Architecture, ...], console: Console) -> li
 
     from rich.progress import Progress
 
-    from erlangen.paper.table2.rows import Rows
+    from erlangen.paper.table2.measured_once import Rows
 
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("auditing", total=sum(len(row.implementations) for row in architectures))
@@ -87,6 +85,8 @@ def print_outcomes(outcomes: list[Outcome], console: Console) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
+
+    from erlangen.paper.table2.measured import YES_NO
 
     table = Table(box=box.SIMPLE, header_style="bold", pad_edge=False)
     for name in ("model", "claimed", "calls", "relation", "symmetry", "agrees"):
@@ -120,7 +120,7 @@ def _same_lines(outcome: Outcome) -> list[tuple[str, list[tuple[str, str, str]]]
 
 def draw(outcomes: list[Outcome], directory: Path) -> list[Path]:
     """One picture for each model that was measured; gives the files written."""
-    from erlangen.show.architecture import Layer, save
+    from erlangen.paper.figure_5 import Layer, save
 
     written = []
     for outcome in outcomes:

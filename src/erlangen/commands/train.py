@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.commands.progress import Bar, training_bar
 from erlangen.errors import DataError
 from erlangen.training.recipes import GATRecipe, GPTRecipe, ViTRecipe

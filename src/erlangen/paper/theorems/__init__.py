@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from erlangen.errors import ParameterError
-from erlangen.paper.table2.rows import Rows
+from erlangen.paper.table2.measured_once import Rows
 from erlangen.paper.theorems import (
     code,
-    convolution,
+    convolution_items,
     definitions,
-    equivariance,
-    figures,
+    equivariance_items,
+    figure_items,
     higher_order,
-    kernels,
-    models,
+    kernel_items,
+    model_items,
     ranking,
     relational,
-    weights,
+    weight_items,
 )
 from erlangen.paper.theorems.item import Finding, Item, Judgement
 
@@ -33,14 +33,14 @@ ITEMS: dict[str, Item] = {
     for module in (
         definitions,
         relational,
-        equivariance,
+        equivariance_items,
         ranking,
-        figures,
-        models,
+        figure_items,
+        model_items,
         code,
-        weights,
-        kernels,
-        convolution,
+        weight_items,
+        kernel_items,
+        convolution_items,
         higher_order,
     )
     for item in module.ITEMS

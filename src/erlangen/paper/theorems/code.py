@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from erlangen.paper.theorems.float64_layers import equation, layer, output, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 from erlangen.relations import Bipartite, Window
 
 N = 6

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from erlangen.nn import GraphLayer
+from erlangen.paper.theorems.float64_layers import act, equation, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import act, equation, layer, output, probe, rows, weights
 from erlangen.relations import Bipartite, Causal, Documents, FromMask, Full, Graph, Window
 
 N = 6

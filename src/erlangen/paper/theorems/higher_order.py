@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from erlangen.attention import attend, attend_triples
+from erlangen.paper.theorems.float64_layers import WIDTH, layer, rows
 from erlangen.paper.theorems.item import APART, Trial, statement
-from erlangen.paper.theorems.layers import WIDTH, layer, rows
 from erlangen.relations import Fano, Full, Identity, Triples, Window, WindowSquared
 from erlangen.symmetry import symmetry
 

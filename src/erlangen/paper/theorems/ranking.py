@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from erlangen.paper.theorems.item import Trial, statement
+from erlangen.paper.three_orders import hierarchy
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
 from erlangen.taxonomy.classify import classify
-from erlangen.taxonomy.hierarchy import hierarchy
 from erlangen.taxonomy.table1 import TABLE1
 
 N = 6

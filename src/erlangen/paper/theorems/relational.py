@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from erlangen.nn import GraphLayer
+from erlangen.paper.theorems.float64_layers import WIDTH, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import WIDTH, layer, output, probe, rows, weights
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
 from erlangen.taxonomy.classify import classify
 from erlangen.taxonomy.properties import PROPERTIES

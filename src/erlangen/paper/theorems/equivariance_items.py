@@ -8,8 +8,8 @@ from math import factorial
 import numpy as np
 import torch
 
+from erlangen.paper.theorems.float64_layers import act, layer, output, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import act, layer, output, rows
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
 from erlangen.symmetry.translations import translations

@@ -14,12 +14,12 @@ import torch
 
 from erlangen.audit.api import audit
 from erlangen.models import S4, Bahdanau
+from erlangen.paper.figure_5 import Layer, figure
 from erlangen.paper.table2.architectures import unlimiformer
 from erlangen.paper.table2.measured import CLAIMS, Call, Implementation, Measurement, measure
+from erlangen.paper.theorems.float64_layers import layer, output, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import layer, output, rows
 from erlangen.relations import Bipartite, Causal, Full
-from erlangen.show.architecture import Layer, figure
 
 N = 6
 LABEL = 4

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from erlangen.paper.theorems.float64_layers import layer, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import layer, rows
 from erlangen.relations import (
     ALiBi,
     Causal,

@@ -13,10 +13,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from erlangen.paper.three_orders import RANKED, Edge, Hierarchy, Node
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
-from erlangen.show.style import BLUE, INK, ORANGE, PAPER, QUIET, UNREAD
-from erlangen.taxonomy.hierarchy import Edge, Hierarchy, Node
-from erlangen.taxonomy.table1 import RANKED, TABLE1
+from erlangen.show.palette import BLUE, INK, ORANGE, PAPER, QUIET, UNREAD
+from erlangen.show.style import write
+from erlangen.taxonomy.table1 import TABLE1
 
 TITLES = {
     "family": ("By family", "an arrow leads to a special case"),
@@ -33,7 +34,7 @@ MATRIX = 0.44
 def levels(shown: Hierarchy) -> dict[str, int]:
     """The level of each node: the length of the longest chain above it.
 
-    >>> from erlangen.taxonomy import hierarchy
+    >>> from erlangen.paper import hierarchy
     >>> levels(hierarchy("symmetry", n=6))
     {'S6': 0, 'S3 x S3': 1, '1': 2}
     """
@@ -47,7 +48,7 @@ def levels(shown: Hierarchy) -> dict[str, int]:
 def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
     """Where each node is drawn, in inches: below the middle of its parents, apart from its neighbours.
 
-    >>> from erlangen.taxonomy import hierarchy
+    >>> from erlangen.paper import hierarchy
     >>> places(hierarchy("symmetry", n=6))["S6"]
     (0.0, 0.0)
     """
@@ -68,7 +69,7 @@ def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
 def figure(orders: Sequence[Hierarchy]) -> Figure:
     """The picture of the given orders.
 
-    >>> from erlangen.taxonomy import hierarchy
+    >>> from erlangen.paper import hierarchy
     >>> len(figure([hierarchy("mask"), hierarchy("symmetry")]).axes)
     2
     """
@@ -107,9 +108,8 @@ def _stretched(at: dict[str, tuple[float, float]], depth: float) -> dict[str, tu
 
 def save(orders: Sequence[Hierarchy], path: Path) -> None:
     """Write the picture; the file's ending decides the format. Text stays text in an SVG."""
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "erlangen"}):
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure(orders).savefig(path, dpi=160, metadata=metadata)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        write(figure(orders), [path], dpi=160)
 
 
 def _diagram(

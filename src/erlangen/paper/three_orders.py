@@ -19,8 +19,10 @@ from erlangen.errors import ParameterError
 from erlangen.relations import Bipartite, Causal, Full, Graph, Identity, Nearest, Neighborhoods, Window, sizes
 from erlangen.symmetry import symmetry
 from erlangen.taxonomy.ranges import first_beyond
-from erlangen.taxonomy.table1 import RANKED
+from erlangen.taxonomy.table1 import TABLE1
 
+RANKED = tuple(TABLE1)
+"""The paper's single ranking, from the most general to the most specific."""
 ORDERS = ("family", "mask", "symmetry")
 MOST = 64
 """The largest n: the orders no longer change, and the check of every edge stays instant."""

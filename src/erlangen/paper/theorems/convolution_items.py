@@ -12,8 +12,8 @@ import torch
 from erlangen.attention import attend
 from erlangen.attention.binding import clear_cache
 from erlangen.nn import ConvolutionAttention
+from erlangen.paper.theorems.float64_layers import WIDTH, act, layer, output, probe, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import WIDTH, act, layer, output, probe, rows
 from erlangen.relations import FromMask, Full, Offset, PerHead, Relation, Ring, Weighted, Window
 from erlangen.symmetry import symmetry, translations
 
