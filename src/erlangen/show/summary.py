@@ -61,9 +61,8 @@ def header(relation: Any, bound: Any) -> str:
     """
     if relation.arity == 3:
         return (
-            f"{relation!r} on {bound.n:,} positions\n"
-            f"triples {bound.num_triples:,} of {bound.n**3:,}, density {bound.density:.4g}, "
-            f"queries without a pair {bound.empty_queries().size or 'none'}"
+            f"{relation!r} on {bound.n:,} positions\ntriples {bound.num_triples:,} of {bound.n**3:,}, "
+            f"density {bound.density:.4g}, queries without a pair {bound.empty_queries().size or 'none'}"
         )
     read = bound if relation.weights is None else bound.neighborhoods
     empty = read.empty_queries()

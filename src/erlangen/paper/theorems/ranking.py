@@ -25,8 +25,7 @@ FAMILY = {
 @statement(
     "Table 1",
     paper="one ranking from general to specific, by relations and equivariances: graph, sparse, self, "
-    "masked, strided, "
-    "encoder-decoder",
+    "masked, strided, encoder-decoder",
     corrected="three orders: by family, by mask inclusion, by symmetry. The ranking extends the second and "
     "contradicts the first (masked above strided) and the third (encoder-decoder below masked)",
     printed="fails",
