@@ -43,7 +43,8 @@ ITEMS: dict[str, Item] = {
         convolution_items,
         higher_order,
     )
-    for item in module.ITEMS
+    for item in vars(module).values()
+    if isinstance(item, Item)
 }
 """Every item by its name: those of the paper first, then what it leaves open."""
 

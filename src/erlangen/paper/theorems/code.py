@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from erlangen.paper.theorems.float64_layers import equation, layer, output, rows, weights
+from erlangen.paper.theorems.apparatus import equation, layer, output, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Window
 
@@ -124,6 +124,3 @@ def _same_as_code(trial: Trial, kind: str, arguments: tuple[int, ...], kept: np.
         trial.close("h", output(made, x), expected)
         trial.close("alpha", weights(made, x), alpha)
         trial.close("in a batch", h[item], expected)
-
-
-ITEMS = (code_1, code_2, code_3, code_4, code_5)

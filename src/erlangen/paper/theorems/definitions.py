@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
 from erlangen.nn import GraphLayer
-from erlangen.paper.theorems.float64_layers import act, equation, layer, output, probe, rows, weights
+from erlangen.paper.theorems.apparatus import act, equation, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Documents, FromMask, Full, Graph, Window
 
@@ -25,8 +26,6 @@ N = 6
     meant="holds",
 )
 def definition_1(trial: Trial) -> None:
-    from itertools import product
-
     relation = Window(lookback=2) | Graph([(0, 3)])
     bound = relation.on(N)
     made, x = layer("SparseAttention", relation), rows(N)
@@ -266,7 +265,6 @@ def definition_10(trial: Trial) -> None:
 
 def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.ndarray) -> None:
     """The layer reads exactly the expected pairs, and its values are those of the defining sums."""
-
     made, x = layer(kind, *arguments), rows(N)
     h, alpha = equation(made, x, expected)
     trial.close("h", output(made, x), h)
@@ -276,7 +274,6 @@ def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.
 
 def _two_softmaxes(trial: Trial, kind: str, arguments: tuple[Any, ...], allowed: np.ndarray) -> None:
     """Equation 4 does not say over which keys its softmax is. Only one of the two readings is the layer."""
-
     made, x = layer(kind, *arguments), rows(N)
     _, over_all = equation(made, x, np.ones((N, N), bool))
     weights = over_all.numpy() * allowed
@@ -294,17 +291,3 @@ def _two_softmaxes(trial: Trial, kind: str, arguments: tuple[Any, ...], allowed:
         "keys summed, as Lemma 1 has it, neither happens",
         total < 1 - 1e-4 and change > 1e-4,
     )
-
-
-ITEMS = (
-    definition_1,
-    definition_2,
-    definition_3,
-    definition_4,
-    definition_5,
-    definition_6,
-    definition_7,
-    definition_8,
-    definition_9,
-    definition_10,
-)

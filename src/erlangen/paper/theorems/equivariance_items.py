@@ -8,7 +8,8 @@ from math import factorial
 import numpy as np
 import torch
 
-from erlangen.paper.theorems.float64_layers import act, layer, output, rows
+from erlangen import equivariance
+from erlangen.paper.theorems.apparatus import act, every_mask, layer, output, rows
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
@@ -29,8 +30,6 @@ SHIFT = 2
     meant="holds",
 )
 def theorem_5(trial: Trial) -> None:
-    from erlangen import equivariance
-
     made, x = layer("SelfAttention"), rows(N)
     group = symmetry(Full(), N)
     trial.exact("the group of the relation is S_n", group.order == 720 and group.exact, n=N)
@@ -84,8 +83,7 @@ def _orbitals(n: int) -> int:
 
 def _fully_symmetric(n: int) -> int:
     """How many relations on n positions are kept by every permutation, over all 2^(n^2) of them."""
-    codes = np.arange(2 ** (n * n))
-    masks = (codes[:, None] >> np.arange(n * n) & 1).astype(bool).reshape(-1, n, n)
+    masks = every_mask(n)
     kept = np.ones(len(masks), bool)
     for pi in permutations(range(n)):
         kept &= (masks[:, pi][:, :, pi] == masks).all((1, 2))
@@ -104,8 +102,6 @@ def _fully_symmetric(n: int) -> int:
     proof="fails",
 )
 def theorem_6(trial: Trial) -> None:
-    from erlangen import equivariance
-
     made, x = layer("MaskedAttention"), rows(N)
     h = output(made, x)
     for n in range(2, 9):
@@ -176,8 +172,6 @@ def theorem_6(trial: Trial) -> None:
     proof="fails",
 )
 def theorem_7(trial: Trial) -> None:
-    from erlangen import equivariance
-
     n, p = 9, 2
     made, x = layer("StridedAttention", p + 1), rows(n)
     h = output(made, x)
@@ -299,8 +293,6 @@ def corollary_1(trial: Trial) -> None:
     proof="with correction",
 )
 def theorem_8(trial: Trial) -> None:
-    from erlangen import equivariance
-
     for m, n in ((1, 2), (3, 4), (3, 3)):
         group = symmetry(Bipartite(encoder=m, decoder=n))
         trial.exact("S_m x S_n", group.exact and group.order == factorial(m) * factorial(n), n=m + n)
@@ -342,6 +334,3 @@ def theorem_8(trial: Trial) -> None:
         "of X and Y sends both into Y",
         keeps and (block[:3] == 1).all(),
     )
-
-
-ITEMS = (theorem_5, theorem_6, theorem_7, corollary_1, theorem_8)

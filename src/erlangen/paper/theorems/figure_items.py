@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from erlangen.paper import figures_1_to_4
-from erlangen.paper.theorems.float64_layers import layer, output, rows, weights
+from erlangen.paper.theorems.apparatus import layer, output, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.show.figures import figure
 from erlangen.show.palette import UNREAD
@@ -90,6 +90,3 @@ def figure_4(trial: Trial) -> None:
     region = np.tri(n, dtype=bool) & ~np.tri(n, k=-3, dtype=bool)
     _check(trial, 4, region, layer("StridedAttention", 3), rows(n))
     trial.exact("zeros in the lower triangle", (np.tri(n, dtype=bool) & ~region).any(), n=n)
-
-
-ITEMS = (figure_1, figure_2, figure_3, figure_4)

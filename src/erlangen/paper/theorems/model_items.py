@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.collections import LineCollection
 
 from erlangen.audit.api import audit
 from erlangen.models import S4, Bahdanau
 from erlangen.paper.figure_5 import Layer, figure
 from erlangen.paper.table2.architectures import unlimiformer
 from erlangen.paper.table2.measured import CLAIMS, Call, Implementation, Measurement, measure
-from erlangen.paper.theorems.float64_layers import layer, output, rows
+from erlangen.paper.theorems.apparatus import layer, output, rows
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Full
 
@@ -315,8 +316,6 @@ def _masked_inputs(inputs: Any) -> tuple[Any, Any, Any]:
     meant="with correction",
 )
 def figure_5(trial: Trial) -> None:
-    from matplotlib.collections import LineCollection
-
     panels = {"A": "BERT", "B": "GPT", "C": "T5", "E": "ViT"}
     first = {panel: _measured(trial, model)[0] for panel, model in panels.items()}
     first["D"] = measure(Implementation("erlangen Unlimiformer, k = 2", "erlangen", lambda: unlimiformer(2)))
@@ -339,16 +338,3 @@ def figure_5(trial: Trial) -> None:
     trial.gap(
         f"E: the calls of {first['E'].name} are {', '.join(kinds['E'])}: no stride", kinds["E"] == {"full"}
     )
-
-
-ITEMS = (
-    table_2,
-    state_space,
-    appendix_bert,
-    appendix_gpt,
-    appendix_t5,
-    appendix_unlimiformer,
-    appendix_vit,
-    footnote_4,
-    figure_5,
-)

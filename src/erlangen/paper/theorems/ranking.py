@@ -58,6 +58,3 @@ def table_1(trial: Trial) -> None:
         "yet encoder-decoder stands below masked",
         against == expected,
     )
-
-
-ITEMS = (table_1,)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from erlangen.nn import GraphLayer
-from erlangen.paper.theorems.float64_layers import WIDTH, layer, output, probe, rows, weights
+from erlangen.paper.theorems.apparatus import WIDTH, every_mask, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
 from erlangen.taxonomy.classify import classify
@@ -15,12 +15,6 @@ from erlangen.taxonomy.verify import verify
 
 N = 6
 SIZES = range(2, 9)
-
-
-def _all_masks(n: int) -> np.ndarray:
-    """Every relation on n positions, as masks of shape (2^(n^2), n, n)."""
-    codes = np.arange(2 ** (n * n))
-    return (codes[:, None] >> np.arange(n * n) & 1).astype(bool).reshape(-1, n, n)
 
 
 @statement(
@@ -103,7 +97,7 @@ def graph_layer(trial: Trial) -> None:
 )
 def lemma_1(trial: Trial) -> None:
     n = 3
-    masks = _all_masks(n)
+    masks = every_mask(n)
     bound = [FromMask(mask).on(n) for mask in masks]
     trial.exact("512 masks, 512 relations", len(set(bound)) == len(masks) == 512, n=n)
     trial.exact(
@@ -339,6 +333,3 @@ def _windows_are_previous(n: int) -> bool:
         if np.triu(mask, 1).any() or (mask.diagonal(-1).all() if n > 1 else True) != (p >= 1 or n == 1):
             return False
     return True
-
-
-ITEMS = (proposition_1, graph_layer, lemma_1, theorem_1, theorem_2, theorem_3, theorem_4)
