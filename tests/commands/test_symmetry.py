@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from erlangen.commands import symmetry as command
 
 app = typer.Typer()
-command.register(app)
+app.command(help=command.HELP)(command.symmetry)
 app.callback()(lambda: None)
 
 

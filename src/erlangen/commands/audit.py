@@ -39,11 +39,6 @@ EXIT = {"holds": 0, "measured": 0, "violated": 1, "contradictory": 1, "undecided
 """Verdict -> exit code; `measured` needs every comparison made as well, see `exit_code`."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("audit", help=HELP)(audit)
-
-
 @reports_errors
 def audit(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The model to audit.")],

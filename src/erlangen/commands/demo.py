@@ -18,11 +18,6 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("demo", help=HELP)(demo)
-
-
 @reports_errors
 def demo(
     out: Annotated[

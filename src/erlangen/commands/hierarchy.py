@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +22,6 @@ Examples:
   erlangen hierarchy --out hierarchy.svg
   erlangen hierarchy --order symmetry --n 8 --json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("hierarchy", help=HELP)(hierarchy)
 
 
 @reports_errors
@@ -49,8 +45,6 @@ def hierarchy(
         check_picture(out)
     shown = [compute(each, n) for each in ([order] if order is not None else ORDERS)]
     if as_json:
-        import json
-
         records = [each.as_dict() for each in shown]
         typer.echo(json.dumps(records if order is None else records[0]))
     elif out is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,11 +32,6 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("table2", help=HELP)(table2)
-
-
 @reports_errors
 def table2(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead.")] = False,
@@ -51,8 +48,6 @@ def table2(
         raise ParameterError(f"--figures takes a directory, and {figures} is a file")
     outcomes = outcomes_of(TABLE2, Console(stderr=True))
     if as_json:
-        import json
-
         typer.echo(json.dumps([outcome.as_dict() for outcome in outcomes]))
     else:
         print_outcomes(outcomes, Console(highlight=False))
@@ -64,8 +59,6 @@ def table2(
 
 def outcomes_of(architectures: tuple[Architecture, ...], console: Console) -> list[Outcome]:
     """Measure every implementation of every row, with a progress bar."""
-    from itertools import count
-
     from rich.progress import Progress
 
     from erlangen.paper.table2.measured_once import Rows
