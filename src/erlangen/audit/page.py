@@ -15,6 +15,7 @@ from erlangen.audit.report import Report, grouped
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.wording import ranges
 from erlangen.relations import Neighborhoods
+from erlangen.show import palette
 from erlangen.show.svg import Picture, picture
 
 PANELS = 6
@@ -96,6 +97,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters["short"] = short
+    found.globals["palette"] = palette
     return found
 
 
