@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from erlangen.paper.three_orders import RANKED, Edge, Hierarchy, Node
-from erlangen.relations import Bipartite, Causal, Full, Identity, Window
 from erlangen.show.palette import BLUE, INK, ORANGE, PAPER, QUIET, UNREAD
 from erlangen.show.style import write
 from erlangen.taxonomy.table1 import TABLE1
@@ -126,7 +125,7 @@ def _diagram(
         _arrow(axes, at[edge.upper], at[edge.lower], _told(edge, shown))
     wrong = {kind for pair in shown.disagreements for kind in (pair.upper, pair.lower)}
     for node in shown.nodes:
-        _box(axes, at[node.label], node, shown.n, ORANGE if wrong & set(node.kinds) else BLUE)
+        _box(axes, at[node.label], node, ORANGE if wrong & set(node.kinds) else BLUE)
     for line, verdict in enumerate(_verdict(shown)):
         color = ORANGE if shown.disagreements else INK
         axes.text(0, top - depth - 0.3 - 0.24 * line, verdict, ha="center", fontsize=10.5, color=color)
@@ -151,8 +150,8 @@ def _arrow(axes: Axes, upper: tuple[float, float], lower: tuple[float, float], l
     axes.text(x, y, label, fontsize=9, color=QUIET, ha="left" if side > 0 else "right", va="center")
 
 
-def _box(axes: Axes, at: tuple[float, float], node: Node, n: int, color: str) -> None:
-    (x, y), masks = at, _matrices(node, n)
+def _box(axes: Axes, at: tuple[float, float], node: Node, color: str) -> None:
+    (x, y), masks = at, [bound.dense() for bound in node.bounds]
     corner = x - BOX_WIDE / 2, y - BOX_HIGH / 2
     axes.add_patch(
         FancyBboxPatch(
@@ -201,21 +200,6 @@ def _box(axes: Axes, at: tuple[float, float], node: Node, n: int, color: str) ->
             bbox=badge,
             zorder=4,
         )
-
-
-def _matrices(node: Node, n: int) -> list[np.ndarray]:
-    """The masks of the relations a node stands for; none for those that take any graph."""
-    known = {
-        "Self": Full(),
-        "Full": Full(),
-        "Masked": Causal(),
-        "Identity": Identity(),
-        "Encoder-Decoder": Bipartite(n // 2, n - n // 2),
-        "Window": Window(lookback=min(2, n - 2)),
-        **{f"Window {p}": Window(lookback=p) for p in range(n)},
-    }
-    names = [node.label] if node.label in known else node.note.split(", ")
-    return [known[name].on(n).dense() for name in names if name in known]
 
 
 def _told(edge: Edge, shown: Hierarchy) -> str:

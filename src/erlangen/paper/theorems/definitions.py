@@ -78,8 +78,8 @@ def definition_2(trial: Trial) -> None:
     "Definition 3",
     paper="f : X -> X is equivariant when acting before f and acting after f agree, with one action rho",
     corrected="so it is on one space, to which encoder-decoder attention belongs as a map of X and Y "
-    "together. As "
-    "a map of two sequences, as in Definition 6, it needs two actions: f(sigma X, tau Y) = tau f(X, Y)",
+    "together. As a map of two sequences, as in Definition 6, it needs two actions: f(sigma X, tau Y) = tau "
+    "f(X, Y)",
     printed="holds",
     meant="with correction",
 )

@@ -171,9 +171,9 @@ def appendix_gpt(trial: Trial) -> None:
     "Appendix A.3",
     paper="T5 joins an encoder with self-attention and a decoder with masked attention by encoder-decoder "
     "attention; Bahdanau's model does so with recurrent layers",
-    corrected="three relations, and no other call: full in the encoder, causal in the decoder, every "
-    "decoder position "
-    "reads every encoder state. Bahdanau's decoder reads all source states at each step, between two GRUs",
+    corrected="three relations, and no other call: full in the encoder, causal in the decoder, every decoder "
+    "position reads every encoder state. Bahdanau's decoder reads all source states at each step, between "
+    "two GRUs",
     printed="holds",
     meant="holds",
 )
@@ -201,8 +201,8 @@ def appendix_t5(trial: Trial) -> None:
     paper="each attention head of Unlimiformer reads only the k nearest tokens, and other heads may read "
     "others",
     corrected="so does each head that reads the input from the decoder, and its k keys follow the instance. "
-    "The encoder "
-    "reads all of its chunk and the decoder all of its past. Measured on erlangen's implementation",
+    "The encoder reads all of its chunk and the decoder all of its past. Measured on erlangen's "
+    "implementation",
     printed="with correction",
     meant="holds",
 )
@@ -261,8 +261,8 @@ def appendix_vit(trial: Trial) -> None:
     paper="a masked language model such as BERT masks tokens, by a label in their place, and not the "
     "attention matrix",
     corrected="with labels in place of two tokens every call still reads all pairs, the labels among them, "
-    "and what is "
-    "said at a label depends on every token. An attention mask at the same places takes their columns away",
+    "and what is said at a label depends on every token. An attention mask at the same places takes their "
+    "columns away",
     printed="holds",
     meant="holds",
 )
