@@ -36,6 +36,7 @@ from erlangen.relations import (
 )
 from erlangen.show.density import shares
 from erlangen.show.figures import draw_matrix, save
+from erlangen.show.palette import INK
 from erlangen.show.style import sheet, write
 from erlangen.training import ViTRecipe, train, vit_run
 from erlangen.training.plot import save_plot
@@ -105,7 +106,7 @@ def save_weighted(path: Path) -> None:
     for axes, (name, bound) in zip(picture.subplots(1, len(WEIGHTED)), WEIGHTED, strict=True):
         draw_matrix(axes, bound.neighborhoods, name, shares(bound, 0))
     note = "darker: nearer to the largest weight of the row; grey: not read"
-    picture.suptitle(f"Four weighted relations\n{note}", fontsize=10)
+    picture.suptitle(f"Four weighted relations\n{note}", fontsize=10, color=INK)
     write(picture, [path])
 
 
