@@ -20,8 +20,8 @@ from erlangen.relations.weighted import WeightedNeighborhoods
 from erlangen.show.affordable import Bound
 from erlangen.show.density import pixels, shares
 from erlangen.show.graph import NODES, draw_graph
-from erlangen.show.hypergraph import draw_triples
 from erlangen.show.palette import INK, PAPER, UNREAD
+from erlangen.show.polygons import draw_triples
 from erlangen.show.style import DENSITY, frame, key_color, sheet, whole_numbers, wrapped, write
 
 PIXELS = 500

@@ -17,11 +17,11 @@ from erlangen.paper.theorems import (
     definitions,
     equivariance_items,
     figure_items,
-    higher_order,
     kernel_items,
     model_items,
     ranking,
     relational,
+    ternary_items,
     weight_items,
 )
 from erlangen.paper.theorems.item import Finding, Item, Judgement
@@ -41,7 +41,7 @@ ITEMS: dict[str, Item] = {
         weight_items,
         kernel_items,
         convolution_items,
-        higher_order,
+        ternary_items,
     )
     for item in vars(module).values()
     if isinstance(item, Item)
