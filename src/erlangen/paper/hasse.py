@@ -9,12 +9,12 @@ from textwrap import wrap
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from erlangen.paper.three_orders import RANKED, Edge, Hierarchy, Node
-from erlangen.show.palette import BLUE, INK, ORANGE, PAPER, QUIET, UNREAD
+from erlangen.show.figures import draw_icon
+from erlangen.show.palette import BLUE, INK, ORANGE, PAPER, QUIET
 from erlangen.show.style import write
 from erlangen.taxonomy.table1 import TABLE1
 
@@ -151,7 +151,7 @@ def _arrow(axes: Axes, upper: tuple[float, float], lower: tuple[float, float], l
 
 
 def _box(axes: Axes, at: tuple[float, float], node: Node, color: str) -> None:
-    (x, y), masks = at, [bound.dense() for bound in node.bounds]
+    x, y = at
     corner = x - BOX_WIDE / 2, y - BOX_HIGH / 2
     axes.add_patch(
         FancyBboxPatch(
@@ -164,15 +164,12 @@ def _box(axes: Axes, at: tuple[float, float], node: Node, color: str) -> None:
             linewidth=1.8,
         )
     )
-    for index, mask in enumerate(masks):
-        left = corner[0] + 0.08 + index * (MATRIX + 0.05)
-        extent = (left, left + MATRIX, y - MATRIX / 2, y + MATRIX / 2)
-        axes.imshow(
-            mask, cmap=ListedColormap([UNREAD, BLUE]), vmin=0, vmax=1, extent=extent, aspect="auto", zorder=3
-        )
-    left = corner[0] + 0.08 + len(masks) * (MATRIX + 0.05)
+    left = corner[0] + 0.08
+    for bound in node.bounds:
+        draw_icon(axes, bound, (left, left + MATRIX, y - MATRIX / 2, y + MATRIX / 2))
+        left += MATRIX + 0.05
     middle = (left + corner[0] + BOX_WIDE) / 2
-    narrow = len(node.label) > 12 and bool(masks)
+    narrow = len(node.label) > 12 and bool(node.bounds)
     label = node.label.replace("-", "-\n") if narrow else node.label.replace(" x ", " × ")
     axes.text(
         middle,

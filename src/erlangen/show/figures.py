@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 
 from erlangen.errors import SizeError
@@ -20,7 +20,7 @@ from erlangen.relations.weighted import WeightedNeighborhoods
 from erlangen.show.affordable import Bound
 from erlangen.show.density import pixels, shares
 from erlangen.show.graph import NODES, draw_graph
-from erlangen.show.palette import INK, PAPER, UNREAD
+from erlangen.show.palette import BLUE, INK, PAPER, UNREAD
 from erlangen.show.polygons import draw_triples
 from erlangen.show.style import DENSITY, frame, key_color, sheet, whole_numbers, wrapped, write
 
@@ -161,6 +161,12 @@ def draw_matrix(axes: Axes, bound: Neighborhoods, heading: str, weights: np.ndar
     frame(axes, told, "key j (read)", "query i (reads)")
     axes.xaxis.set_label_position("top")
     axes.xaxis.tick_top()
+
+
+def draw_icon(axes: Axes, bound: Neighborhoods, extent: tuple[float, float, float, float]) -> None:
+    """The matrix in one colour and without words, within (left, right, bottom, top) of the axes."""
+    colors = ListedColormap([UNREAD, BLUE])
+    axes.imshow(bound.dense(), cmap=colors, vmin=0, vmax=1, extent=extent, aspect="auto", zorder=3)
 
 
 def _cells(axes: Axes, bound: Neighborhoods) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.paper.three_orders import hierarchy
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
-from erlangen.taxonomy.classify import classify
+from erlangen.taxonomy import classify
 from erlangen.taxonomy.table1 import TABLE1
 
 N = 6
