@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.results import Results, family, size
-from erlangen.show.style import BLUE, INK, ORANGE
+from erlangen.show.palette import BLUE, INK, ORANGE
 
 COLORS = (ORANGE, "#009e73", "#cc79a7", INK)
 

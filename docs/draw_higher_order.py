@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from erlangen.relations import Fano
-from erlangen.show.style import INK, PAPER, QUIET, key_color
+from erlangen.show.palette import INK, PAPER, QUIET
+from erlangen.show.style import key_color
 from erlangen.symmetry import symmetry
 
 CORNERS = np.array([[np.cos(a), np.sin(a)] for a in np.radians([90, 210, 330])])

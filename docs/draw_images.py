@@ -11,7 +11,9 @@ from rich.console import Console
 from erlangen.commands.table2 import draw, outcomes_of
 from erlangen.models.sparse_transformer import fixed, strided
 from erlangen.models.vit import with_class_token
+from erlangen.paper.hasse import save as save_hierarchy
 from erlangen.paper.table2.architectures import TABLE2
+from erlangen.paper.three_orders import ORDERS, hierarchy
 from erlangen.relations import (
     ALiBi,
     Bipartite,
@@ -32,10 +34,10 @@ from erlangen.relations import (
     Window,
     reach,
 )
-from erlangen.show.figures import save
-from erlangen.show.hierarchy import save as save_hierarchy
-from erlangen.show.weight_figures import side_by_side
-from erlangen.taxonomy.hierarchy import ORDERS, hierarchy
+from erlangen.show.density import shares
+from erlangen.show.figures import draw_matrix, save
+from erlangen.show.palette import INK
+from erlangen.show.style import sheet, write
 from erlangen.training import ViTRecipe, train, vit_run
 from erlangen.training.plot import save_plot
 from erlangen.training.vit import load_digits
@@ -98,6 +100,16 @@ PICTURES = {
 }
 
 
+def save_weighted(path: Path) -> None:
+    """Draw the first head of four weighted relations beside one another."""
+    picture = sheet(2.9 * len(WEIGHTED), 3.5)
+    for axes, (name, bound) in zip(picture.subplots(1, len(WEIGHTED)), WEIGHTED, strict=True):
+        draw_matrix(axes, bound.neighborhoods, name, shares(bound, 0))
+    note = "darker: nearer to the largest weight of the row; grey: not read"
+    picture.suptitle(f"Four weighted relations\n{note}", fontsize=10, color=INK)
+    write(picture, [path])
+
+
 def main() -> None:
     """Draw every picture, and keep 64 colours of it so that the files stay small."""
     IMAGES.mkdir(exist_ok=True)
@@ -106,7 +118,7 @@ def main() -> None:
     save_hierarchy([hierarchy(order) for order in ORDERS], IMAGES / "hierarchy.png")
     save_fano(IMAGES / "higher-order.png")
     save_kernels(IMAGES / "kernels.png")
-    side_by_side(WEIGHTED, IMAGES / "weighted.png", "Four weighted relations")
+    save_weighted(IMAGES / "weighted.png")
     t5 = [row for row in TABLE2 if row.model == "T5"]
     draw(outcomes_of(tuple(t5), Console(stderr=True)), IMAGES)
     (IMAGES / "t5.png").replace(IMAGES / "table2.png")

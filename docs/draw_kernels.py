@@ -6,7 +6,8 @@ import torch
 from matplotlib.figure import Figure
 
 import erlangen as er
-from erlangen.show.style import INK, PAPER, QUIET, key_color
+from erlangen.show.palette import INK, PAPER, QUIET
+from erlangen.show.style import key_color
 
 K = er.kernels
 PANELS = [

@@ -51,7 +51,7 @@ ALLOWED = {
     "models": {"nn", "attention", "relations", "integrations"},
     "training": {"models", "nn", "attention", "relations", "integrations"},
     "equivariance": {"symmetry", "relations"},
-    "audit": {"taxonomy", "symmetry", "relations"},
+    "audit": {"show", "taxonomy", "symmetry", "relations"},
     "integrations": {"attention", "relations", "nn"},
     "show": {"taxonomy", "symmetry", "relations"},
     "testing": {"audit", "equivariance", "symmetry", "relations"},

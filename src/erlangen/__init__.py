@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from erlangen.audit import audit, compare
     from erlangen.nn import Attention, GraphLayer, KVCache
     from erlangen.symmetry import Group, stack_symmetry, symmetry, translations
-    from erlangen.taxonomy import Bias, classify, hierarchy
+    from erlangen.taxonomy import Bias, classify
 
 # name -> module it is imported from when first used; None marks a submodule.
 _LAZY = {
@@ -68,7 +68,6 @@ __all__ = [
     "compare",
     "equivariance",
     "errors",
-    "hierarchy",
     "integrations",
     "kernels",
     "models",

@@ -46,8 +46,10 @@ def options(
     """Options of `erlangen` itself."""
 
 
-for command in (show, classify, symmetry, audit, hierarchy, theorems, table2, train, demo):
-    command.register(app)
+for command in (show, classify, symmetry, audit, hierarchy, theorems, table2, demo):
+    function = getattr(command, command.__name__.rpartition(".")[2])
+    app.command(help=command.HELP)(function)
+app.add_typer(train.app, name="train")
 
 
 def main() -> None:

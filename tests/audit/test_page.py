@@ -12,7 +12,7 @@ import erlangen as er
 from audit_models import stack, vectors
 from erlangen.audit import audit
 from erlangen.audit.page import ranges, render
-from erlangen.audit.picture import CELLS, picture
+from erlangen.show.svg import CELLS, picture
 
 N = 8
 CAUSAL = er.Causal()
@@ -205,8 +205,8 @@ def test_padding_flow_and_missing_attention_are_said():
 def test_large_matrices_become_images():
     n = CELLS + 40
     drawn = picture(er.Full().on(n), CAUSAL.on(n), edge=(0, 1))
-    assert drawn.image is not None
-    assert drawn.image.startswith("data:image/png;base64,")
+    assert drawn.image.startswith('<image href="data:image/png;base64,')
+    assert drawn.image in drawn.svg(100)
     assert drawn.read == drawn.extra == ""
     assert drawn.counts == (n * (n + 1) // 2, n * (n - 1) // 2, 0)
 

@@ -325,8 +325,8 @@ def test_the_chapter_of_the_demo_says_what_table2_says(tmp_path):
     pytest.importorskip("torch_geometric")
     from rich.console import Console
 
-    from erlangen.commands.chapters.audit import chapter
-    from erlangen.paper.table2.rows import Rows
+    from erlangen.paper.demo.models_audited import chapter
+    from erlangen.paper.table2.measured_once import Rows
 
     console = Console(width=160, file=StringIO())
     chapter(console, tmp_path)
@@ -348,7 +348,7 @@ def test_the_chapter_of_the_demo_reads_the_table(tmp_path, monkeypatch):
     """Another claim in the table is another verdict in the demo; what is not installed is said."""
     from rich.console import Console
 
-    from erlangen.commands.chapters.audit import chapter
+    from erlangen.paper.demo.models_audited import chapter
     from erlangen.paper.table2 import architectures
     from erlangen.paper.table2.measured import Architecture, Implementation
 

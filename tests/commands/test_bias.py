@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from erlangen.cli import app
-from erlangen.commands.chapters import bias as chapter
+from erlangen.paper.demo import bias_proven as chapter
 from erlangen.relations import Causal, Window
 from erlangen.taxonomy import Certificate, verify
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from erlangen.commands import symmetry as command
 
 app = typer.Typer()
-command.register(app)
+app.command(help=command.HELP)(command.symmetry)
 app.callback()(lambda: None)
 
 
@@ -90,7 +90,7 @@ def test_bad_usage(arguments, message):
 def test_a_closed_pipe_is_no_answer():
     """Exit code 1 means that something is not verified, or violated: a reader that left is neither."""
     code = (
-        "import sys; from erlangen.commands.errors import reports_errors\n"
+        "import sys; from erlangen.commands.exit_codes import reports_errors\n"
         "import typer\n"
         "@reports_errors\n"
         "def command() -> None:\n"

@@ -12,9 +12,9 @@ from erlangen.cli import app
 from erlangen.commands import table2
 from erlangen.errors import DataError, ParameterError
 from erlangen.models import BERT, ViT
+from erlangen.paper.figure_5 import Layer, figure
 from erlangen.paper.table2.architectures import BLOCKS, RING, TABLE2, N
 from erlangen.paper.table2.measured import CLAIMS, Architecture, Implementation, Outcome, measure
-from erlangen.show.architecture import Layer, figure
 
 
 @pytest.fixture(autouse=True)
@@ -246,5 +246,5 @@ def test_pictures_show_every_edge_of_every_layer():
 
 
 def test_the_module_is_a_command_like_the_others():
-    assert callable(table2.register)
+    assert callable(table2.table2)
     assert "table2" in CliRunner().invoke(app, ["--help"]).stdout

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from erlangen.cli import app
 from erlangen.relations import Fano, Triangles, Triples, Window, WindowSquared
-from erlangen.show import ternary
+from erlangen.show.drawing import drawing
 from erlangen.taxonomy import TernaryBias, classify
 
 
@@ -39,14 +39,14 @@ def test_show_draws(tmp_path, ending):
 
 def test_pictures_of_large_and_of_empty_relations(tmp_path):
     for number, relation in enumerate((WindowSquared(2, 2).on(900), Triples(3, []), Triples(2, [(0, 1, 1)]))):
-        ternary.save(relation, relation, tmp_path / f"{number}.png")
+        drawing(relation).save(tmp_path / f"{number}.png")
         assert (tmp_path / f"{number}.png").stat().st_size > 1000
 
 
 def test_long_rows_are_cut_and_counted():
-    text = ternary.text(WindowSquared(9), WindowSquared(9).on(8))
+    text = drawing(WindowSquared(9), 8).text()
     assert "and 52 more" in text
-    assert "pairs of keys" not in ternary.text(WindowSquared(1), WindowSquared(1).on(40))
+    assert "pairs of keys" not in drawing(WindowSquared(1), 40).text()
 
 
 def test_classify_says_what_is_meaningful():

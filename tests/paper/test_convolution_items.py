@@ -7,7 +7,7 @@ import torch
 
 import erlangen.nn.convolution
 import erlangen.nn.paper
-import erlangen.paper.theorems.convolution as items
+import erlangen.paper.theorems.convolution_items as items
 from erlangen.attention import attend, kernels
 from erlangen.attention.binding import clear_cache
 from erlangen.paper.theorems import run

@@ -10,15 +10,15 @@ import torch
 import erlangen as er
 import erlangen.models.bahdanau
 import erlangen.models.s4
-import erlangen.paper.figures
-import erlangen.paper.theorems.models as items
+import erlangen.paper.figures_1_to_4
+import erlangen.paper.theorems.model_items as items
 import erlangen.show.figures
 from erlangen.models import BERT, GPT, ViT
 from erlangen.paper.table2.architectures import DECODER, TABLE2, VOCABULARY, N, unlimiformer
 from erlangen.paper.table2.measured import Implementation
-from erlangen.paper.table2.rows import Rows
+from erlangen.paper.table2.measured_once import Rows
 from erlangen.paper.theorems import ITEMS
-from erlangen.paper.theorems.models import LABEL
+from erlangen.paper.theorems.model_items import LABEL
 from paper_breakers import ATTEND, BOUND
 
 MODELS = {
@@ -212,9 +212,9 @@ def test_rows_are_measured_once_and_told(own):
     ],
 )
 def test_a_figure_of_another_relation_is_refused(monkeypatch, number, wrong):
-    figures = list(erlangen.paper.figures.FIGURES)
+    figures = list(erlangen.paper.figures_1_to_4.FIGURES)
     figures[number - 1] = replace(figures[number - 1], relation=wrong)
-    monkeypatch.setattr(erlangen.paper.figures, "FIGURES", tuple(figures))
+    monkeypatch.setattr(erlangen.paper.figures_1_to_4, "FIGURES", tuple(figures))
     names = [f"Figure {k}" for k in range(1, 5)]
     assert [name for name in names if not ITEMS[name].run().verified] == [f"Figure {number}"]
 

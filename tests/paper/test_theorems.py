@@ -10,7 +10,7 @@ import pytest
 
 import erlangen.nn.graph_layer
 import erlangen.nn.paper
-import erlangen.paper.theorems.equivariance as equivariance_items
+import erlangen.paper.theorems.equivariance_items as equivariance_items
 import erlangen.paper.theorems.ranking as ranking_items
 from erlangen.attention.binding import clear_cache
 from erlangen.errors import ParameterError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import erlangen.nn.attention
-import erlangen.paper.theorems.weights as items
+import erlangen.paper.theorems.weight_items as items
 import erlangen.symmetry.symmetries
 import erlangen.symmetry.weighted
 from erlangen.attention import attend

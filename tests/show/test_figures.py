@@ -21,7 +21,7 @@ from erlangen.relations import (
     Random,
     Window,
 )
-from erlangen.show.binding import bind_all
+from erlangen.show.affordable import bind_all
 from erlangen.show.figures import MOST_PANELS, figure, save
 from erlangen.show.graph import draw_graph
 from erlangen.show.layout import arrange

@@ -12,13 +12,19 @@ from typer.testing import CliRunner
 from erlangen.cli import app
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import ALiBi, Batch, Causal, Decay, Full, Graph, Padding, RelativeBias, Weighted
-from erlangen.show.matrix import ASCII, draw
-from erlangen.show.weight_figures import save_weights, weight_figure
-from erlangen.show.weights import bind_weighted, draw_weights, extent, shares, weight_header
+from erlangen.show.affordable import bind_all
+from erlangen.show.density import shares
+from erlangen.show.figures import figure, save
+from erlangen.show.matrix import ASCII, UNICODE, draw
+from erlangen.show.summary import extent, header
 
 
 def run(*arguments):
     return CliRunner().invoke(app, ["show", *arguments], prog_name="erlangen")
+
+
+def draw_weights(bound, head=0, characters=UNICODE, width=80):
+    return draw(bound.neighborhoods, width, characters, shares(bound, head))
 
 
 def test_shades_are_weights():
@@ -47,11 +53,11 @@ def test_large_and_empty_ones_are_drawn_as_relations():
 def test_the_header_tells_the_range():
     weighted = ALiBi([1, 2])
     assert extent(weighted.on(4)) == [(-3.0, 0.0), (-6.0, 0.0)]
-    assert weight_header(weighted, weighted.on(4)).endswith(
+    assert header(weighted, weighted.on(4)).endswith(
         "weights: Toeplitz, 2 heads, log-weights -3 to 0, -6 to 0"
     )
     matrix = Weighted(Full(), [[1, 2], [3, 4]])
-    assert "per edge, 1 head" in weight_header(matrix, matrix.on(2))
+    assert "per edge, 1 head" in header(matrix, matrix.on(2))
 
 
 def test_the_command():
@@ -74,7 +80,7 @@ def test_the_command_draws_a_picture(tmp_path):
 
 def test_pictures(tmp_path):
     weighted = RelativeBias(np.arange(16.0).reshape(2, 8), max_distance=9)
-    drawn = weight_figure(weighted, weighted.on(12), title="T5")
+    drawn = figure([("", weighted, weighted.on(12))], "T5")
     assert [axes.get_title() for axes in drawn.axes] == ["head 0", "head 1", "log-weight by j - i"]
     image = drawn.axes[0].images[0].get_array()
     assert np.allclose(image, 0.2 + 0.8 * shares(weighted.on(12), 0))
@@ -82,23 +88,23 @@ def test_pictures(tmp_path):
     assert np.allclose(line, weighted.toeplitz(12, 12)[1])
     twice = [tmp_path / "a.svg", tmp_path / "b.svg"]
     for path in twice:
-        save_weights(weighted, weighted.on(12), [path])
+        save([("", weighted, weighted.on(12))], [path])
     assert twice[0].read_bytes() == twice[1].read_bytes()
     many = ALiBi(list(range(20)))
-    assert "the first 8 of 20 heads" in weight_figure(many, many.on(4)).get_suptitle()
-    long = weight_figure(ALiBi(1), ALiBi(1).on(2000))
+    assert "the first 8 of 20 heads" in figure([("", many, many.on(4))]).get_suptitle()
+    long = figure([("", ALiBi(1), ALiBi(1).on(2000))])
     assert [axes.get_title() for axes in long.axes] == ["log-weight by j - i"]
 
 
 def test_refusals():
     with pytest.raises(ParameterError, match="several relations"):
-        bind_weighted(ALiBi(1, relation=Batch([Padding(2)])), 3, None)
+        bind_all(ALiBi(1, relation=Batch([Padding(2)])), 3, None)
     with pytest.raises(SizeError, match="--n N"):
-        bind_weighted(Decay(0.5), None, None)
+        bind_all(Decay(0.5), None, None)
     with pytest.raises(SizeError, match="no pairs"):
-        weight_figure(ALiBi(1), ALiBi(1).on(0))
+        figure([("", ALiBi(1), ALiBi(1).on(0))])
     large = Weighted(Full(), np.zeros((600, 600)))
     with pytest.raises(SizeError, match="too large"):
-        weight_figure(large, large.on(600))
+        figure([("", large, large.on(600))])
     with pytest.raises(SizeError, match="choose smaller sizes"):
-        bind_weighted(Weighted(Full(), np.zeros((1, 3000, 3000), np.float32)), 3000, None)
+        bind_all(Weighted(Full(), np.zeros((1, 3000, 3000), np.float32)), 3000, None)

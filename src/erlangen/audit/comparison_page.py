@@ -6,7 +6,7 @@ from pathlib import Path
 
 from erlangen.audit.comparison import Comparison, Difference
 from erlangen.audit.page import environment
-from erlangen.audit.picture import Picture, picture
+from erlangen.show.svg import Picture, picture
 
 
 def save(result: Comparison, path: str | Path) -> Path:

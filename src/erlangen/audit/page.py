@@ -11,11 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from erlangen.audit.expect import bind_expected
 from erlangen.audit.findings import Finding, merged
 from erlangen.audit.flow_verdict import FlowVerdict
-from erlangen.audit.picture import Picture, picture
 from erlangen.audit.report import Report, grouped
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.wording import ranges
 from erlangen.relations import Neighborhoods
+from erlangen.show import palette
+from erlangen.show.svg import Picture, picture
 
 PANELS = 6
 """Pictures shown of one group of calls; heads and items that agree share one."""
@@ -96,6 +97,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters["short"] = short
+    found.globals["palette"] = palette
     return found
 
 

@@ -1,1 +1,1 @@
-"""The commands of `erlangen`, one module each, with a function `register(app)`."""
+"""The commands of `erlangen`, one module each, with a function of its name and its `HELP`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.errors import DataError
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ Examples:
 
 EXIT = {"holds": 0, "measured": 0, "violated": 1, "contradictory": 1, "undecided": 3}
 """Verdict -> exit code; `measured` needs every comparison made as well, see `exit_code`."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("audit", help=HELP)(audit)
 
 
 @reports_errors

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
-from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
+from erlangen.commands.exit_codes import reports_errors
+from erlangen.commands.guards import SECONDS, Seconds, small_enough, time_limit
 from erlangen.errors import ParameterError
+from erlangen.relations.files import is_relation_file, read_relation
+from erlangen.relations.parse import parse
 
 if TYPE_CHECKING:
     from erlangen.taxonomy import Bias, Certificate, TernaryBias
@@ -31,11 +34,6 @@ SHOWN = 60
 """Evidence longer than this is cut in the table; --json has it in full."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("classify", help=HELP)(classify)
-
-
 @reports_errors
 def classify(
     expression: Annotated[
@@ -49,52 +47,33 @@ def classify(
     seconds: Seconds = SECONDS,
 ) -> None:
     """Parse or read, classify, print."""
-    with time_limit(seconds):
-        _classify(expression, n, file, as_json)
-
-
-def _classify(expression: str | None, n: int | None, file: Path | None, as_json: bool) -> None:
     from erlangen.taxonomy import classify as decide
-    from erlangen.taxonomy.ternary import TernaryBias
 
-    relation = relation_of(expression, file, n)
-    if n is None and (expression is None or is_file(expression)) and hasattr(relation, "nodes"):
-        n = least_size(relation)
-    small_enough(relation, n)
-    bias = decide(relation, n)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(bias.as_dict()))
-    elif isinstance(bias, TernaryBias):
-        print_ternary(bias)
-    else:
-        print_bias(bias)
+    with time_limit(seconds):
+        relation, n = relation_of(expression, file, n)
+        small_enough(relation, n)
+        bias: Any = decide(relation, n)
+        if as_json:
+            typer.echo(json.dumps(bias.as_dict()))
+        else:
+            (print_bias if relation.arity == 2 else print_ternary)(bias)
 
 
-def is_file(text: str) -> bool:
-    """Whether the argument names a file rather than an expression."""
-    from erlangen.relations.files import is_relation_file
+def relation_of(expression: str | None, file: Path | None, n: int | None) -> tuple[Any, int | None]:
+    """The relation of an expression or of a file, and at which size; exactly one of them must be given.
 
-    return is_relation_file(text)
-
-
-def relation_of(expression: str | None, file: Path | None, n: int | None) -> Any:
-    """The relation of an expression or of a file; exactly one of them must be given."""
-    from erlangen.relations.files import read_relation
-    from erlangen.relations.parse import parse
-
+    An edge list without a number of positions has as many as its largest index says.
+    """
     if (expression is None) == (file is None):
         raise ParameterError(f"give either EXPRESSION or --file, got {expression!r} and {file!r}")
-    if file is not None:
-        return read_relation(file, n)
-    assert expression is not None
-    return read_relation(expression, n) if is_file(expression) else parse(expression)
-
-
-def least_size(relation: Any) -> int:
-    """An edge list without a number of positions has as many as its largest index says."""
-    return relation.nodes if relation.nodes is not None else int(relation.edges().max(initial=-1)) + 1
+    given = expression if file is None else str(file)
+    assert given is not None
+    if file is None and not is_relation_file(given):
+        return parse(given), n
+    relation: Any = read_relation(given, n)
+    if n is None and hasattr(relation, "nodes"):
+        n = relation.nodes if relation.nodes is not None else int(relation.edges().max(initial=-1)) + 1
+    return relation, n
 
 
 def print_bias(bias: Bias) -> None:
@@ -132,7 +111,6 @@ def print_bias(bias: Bias) -> None:
 def print_ternary(bias: TernaryBias) -> None:
     """The verdict as lines: what is meaningful for three positions, then the shadow's kind."""
     shadow = bias.shadow
-    wide = {name: name.replace("_", " ") for name in bias.properties}
     lines = [
         f"{bias.relation} on {bias.n} positions",
         f"kind       {bias.kind}, arity {bias.arity}, {bias.num_triples:,} triples",
@@ -144,7 +122,7 @@ def print_ternary(bias: TernaryBias) -> None:
         told = "checked by definition" if holds else f"not in T: {bias.witnesses[name]}"
         if name == "distinct" and not holds:
             told = f"in T: {bias.witnesses[name]}"
-        lines.append(f"{wide[name]:<16} {'yes' if holds else 'no':<5}  {told}")
+        lines.append(f"{name.replace('_', ' '):<16} {'yes' if holds else 'no':<5}  {told}")
     typer.echo("\n".join(lines))
 
 

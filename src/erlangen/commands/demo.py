@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 
 HELP = """Run the tour: every chapter prints what it does and writes its pictures.
 
@@ -16,11 +16,6 @@ Examples:
   erlangen demo
   erlangen demo --out pictures
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("demo", help=HELP)(demo)
 
 
 @reports_errors
@@ -32,13 +27,13 @@ def demo(
     """Run every chapter, then say where the output lies."""
     from rich.console import Console
 
-    from erlangen.commands.chapters import CHAPTERS, load
+    from erlangen.paper.demo import CHAPTERS
 
     out.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
-    for number, (title, module) in enumerate(CHAPTERS, start=1):
+    for number, (title, chapter) in enumerate(CHAPTERS, start=1):
         console.rule(f"[bold]{number}/{len(CHAPTERS)}  {title}", align="left")
-        load(module)(console, out)
+        chapter(console, out)
     console.rule("[bold]Done", align="left")
     console.print(f"The output lies in {out.resolve()}", markup=False, soft_wrap=True)
     console.print("Try next:")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.commands.show import check_picture
 
 HELP = """The attention mechanisms in three orders: by family, by mask inclusion, by symmetry.
@@ -21,11 +22,6 @@ Examples:
   erlangen hierarchy --out hierarchy.svg
   erlangen hierarchy --order symmetry --n 8 --json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("hierarchy", help=HELP)(hierarchy)
 
 
 @reports_errors
@@ -42,21 +38,19 @@ def hierarchy(
     ] = False,
 ) -> None:
     """Compute, print, draw."""
-    from erlangen.taxonomy.hierarchy import ORDERS
-    from erlangen.taxonomy.hierarchy import hierarchy as compute
+    from erlangen.paper.three_orders import ORDERS
+    from erlangen.paper.three_orders import hierarchy as compute
 
     if out is not None:
         check_picture(out)
     shown = [compute(each, n) for each in ([order] if order is not None else ORDERS)]
     if as_json:
-        import json
-
         records = [each.as_dict() for each in shown]
         typer.echo(json.dumps(records if order is None else records[0]))
     elif out is None:
         typer.echo("\n\n".join(text(each) for each in shown))
     if out is not None:
-        from erlangen.show.hierarchy import save
+        from erlangen.paper.hasse import save
 
         save(shown, out)
         typer.echo(f"wrote {out}", err=as_json)

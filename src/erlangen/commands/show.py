@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from erlangen.commands.errors import reports_errors
-from erlangen.commands.limits import SECONDS, Seconds, time_limit
+from erlangen.commands.exit_codes import reports_errors
+from erlangen.commands.guards import SECONDS, Seconds, time_limit
 from erlangen.errors import ParameterError
 from erlangen.relations.parse import parse
 from erlangen.show.drawing import drawing
@@ -32,11 +33,6 @@ Examples:
 PICTURES = (".png", ".svg")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("show", help=HELP)(show)
-
-
 @reports_errors
 def show(
     expression: Annotated[
@@ -57,22 +53,13 @@ def show(
 ) -> None:
     """Parse, bind, and draw."""
     with time_limit(seconds):
-        _show(expression, n, keys, out, as_json)
-
-
-def _show(expression: str, n: int | None, keys: int | None, out: Path | None, as_json: bool) -> None:
-    if out is not None:
-        check_picture(out)
-    shown = drawing(parse(expression), n, keys)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(shown.facts()))
-    else:
-        typer.echo(shown.text(drawn=out is None))
-    if out is not None:
-        shown.save(out)
-        typer.echo(f"wrote {out}", err=as_json)
+        if out is not None:
+            check_picture(out)
+        shown = drawing(parse(expression), n, keys)
+        typer.echo(json.dumps(shown.facts()) if as_json else shown.text(drawn=out is None))
+        if out is not None:
+            shown.save(out)
+            typer.echo(f"wrote {out}", err=as_json)
 
 
 def check_picture(out: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
-from erlangen.commands.limits import SECONDS, Seconds, small_enough, time_limit
+from erlangen.commands.exit_codes import reports_errors
+from erlangen.commands.guards import SECONDS, Seconds, small_enough, time_limit
+from erlangen.relations.files import is_relation_file, read_relation
+from erlangen.relations.parse import parse
 
 HELP = """The symmetry group of the relation EXPRESSION: which permutations of positions a layer with it
 keeps.
@@ -25,11 +28,6 @@ Examples:
 
 SHOWN = 12
 """Generators on more points than this are summarised in the text output."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("symmetry", help=HELP)(symmetry)
 
 
 @reports_errors
@@ -52,26 +50,13 @@ def symmetry(
     seconds: Seconds = SECONDS,
 ) -> None:
     """Parse or read, compute, print."""
-    with time_limit(seconds):
-        _symmetry(expression, n, keys, apart, budget, as_json)
-
-
-def _symmetry(
-    expression: str, n: int | None, keys: int | None, apart: bool, budget: float, as_json: bool
-) -> None:
-    from erlangen.relations.files import is_relation_file, read_relation
-    from erlangen.relations.parse import parse
     from erlangen.symmetry import symmetry as compute
 
-    relation: Any = read_relation(expression, n) if is_relation_file(expression) else parse(expression)
-    small_enough(relation, n, keys)
-    group = compute(relation, n, keys=keys, joint=not apart, budget=budget)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(record(group, str(relation))))
-    else:
-        typer.echo(text(group, str(relation)))
+    with time_limit(seconds):
+        relation: Any = read_relation(expression, n) if is_relation_file(expression) else parse(expression)
+        small_enough(relation, n, keys)
+        group = compute(relation, n, keys=keys, joint=not apart, budget=budget)
+        typer.echo(json.dumps(record(group, str(relation))) if as_json else text(group, str(relation)))
 
 
 def record(group: Any, relation: str) -> dict[str, Any]:

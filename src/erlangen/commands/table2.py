@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -29,13 +31,6 @@ Examples:
   erlangen table2 --figures pictures
 """
 
-YES_NO = {True: "yes", False: "no", None: "open"}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("table2", help=HELP)(table2)
-
 
 @reports_errors
 def table2(
@@ -53,8 +48,6 @@ def table2(
         raise ParameterError(f"--figures takes a directory, and {figures} is a file")
     outcomes = outcomes_of(TABLE2, Console(stderr=True))
     if as_json:
-        import json
-
         typer.echo(json.dumps([outcome.as_dict() for outcome in outcomes]))
     else:
         print_outcomes(outcomes, Console(highlight=False))
@@ -66,11 +59,9 @@ def table2(
 
 def outcomes_of(architectures: tuple[Architecture, ...], console: Console) -> list[Outcome]:
     """Measure every implementation of every row, with a progress bar."""
-    from itertools import count
-
     from rich.progress import Progress
 
-    from erlangen.paper.table2.rows import Rows
+    from erlangen.paper.table2.measured_once import Rows
 
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("auditing", total=sum(len(row.implementations) for row in architectures))
@@ -87,6 +78,8 @@ def print_outcomes(outcomes: list[Outcome], console: Console) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
+
+    from erlangen.paper.table2.measured import YES_NO
 
     table = Table(box=box.SIMPLE, header_style="bold", pad_edge=False)
     for name in ("model", "claimed", "calls", "relation", "symmetry", "agrees"):
@@ -120,7 +113,7 @@ def _same_lines(outcome: Outcome) -> list[tuple[str, list[tuple[str, str, str]]]
 
 def draw(outcomes: list[Outcome], directory: Path) -> list[Path]:
     """One picture for each model that was measured; gives the files written."""
-    from erlangen.show.architecture import Layer, save
+    from erlangen.paper.figure_5 import Layer, save
 
     written = []
     for outcome in outcomes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 
 if TYPE_CHECKING:
     from erlangen.paper.theorems import Finding
@@ -29,24 +32,15 @@ FAILED = 1
 """Exit code when some item is not verified."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("theorems", help=HELP)(theorems)
-
-
 @reports_errors
 def theorems(
     item: Annotated[str | None, typer.Option("--item", help='One item, such as "Theorem 6".')] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead.")] = False,
 ) -> None:
     """Run the checks and print what came of them."""
-    from time import perf_counter
-
     start = perf_counter()
     findings = run_with_progress(item)
     if as_json:
-        import json
-
         typer.echo(json.dumps([finding.as_dict() for finding in findings]))
     else:
         print_findings(findings, perf_counter() - start)
@@ -111,8 +105,6 @@ def counted(findings: list[Finding]) -> str:
     >>> counted(run("Corollary 1"))
     'as printed 1 holds; as meant 1 holds; proof 1 with correction'
     """
-    from collections import Counter
-
     parts = []
     for name, column in (("as printed", "printed"), ("as meant", "meant"), ("proof", "proof")):
         verdicts = Counter(getattr(finding, column).verdict for finding in findings)

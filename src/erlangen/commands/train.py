@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erlangen.commands.errors import reports_errors
+from erlangen.commands.exit_codes import reports_errors
 from erlangen.commands.progress import Bar, training_bar
 from erlangen.errors import DataError
 from erlangen.training.recipes import GATRecipe, GPTRecipe, ViTRecipe
@@ -86,15 +86,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.
 GPT, VIT, GAT = GPTRecipe(), ViTRecipe(), GATRecipe()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command and its models to the application."""
-    train = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
-    train.command("gpt", help=GPT_HELP)(gpt)
-    train.command("gat", help=GAT_HELP)(gat)
-    train.command("vit", help=VIT_HELP)(vit)
-    app.add_typer(train, name="train")
+app = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
+@app.command(help=GPT_HELP)
 @reports_errors
 def gpt(
     context: typer.Context,
@@ -132,6 +127,7 @@ def gpt(
     )
 
 
+@app.command(help=GAT_HELP)
 @reports_errors
 def gat(
     context: typer.Context,
@@ -174,6 +170,7 @@ def gat(
     )
 
 
+@app.command(help=VIT_HELP)
 @reports_errors
 def vit(
     context: typer.Context,

@@ -1,10 +1,11 @@
-"""A bound relation seen from afar: how full each block of its matrix is, exactly."""
+"""How dark a part of a matrix is drawn, exactly: the share of a block that is read, the weight of a pair."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.weighted import WeightedNeighborhoods
 
 
 def block_counts(bound: Neighborhoods, height: int, width: int) -> np.ndarray:
@@ -42,3 +43,28 @@ def block_areas(bound: Neighborhoods, height: int, width: int) -> np.ndarray:
     tall = np.diff(np.minimum(np.arange(0, bound.queries + height, height), bound.queries))
     wide = np.diff(np.minimum(np.arange(0, bound.keys + width, width), bound.keys))
     return tall[:, None] * wide
+
+
+def pixels(bound: Neighborhoods, most: int) -> tuple[int, np.ndarray]:
+    """The side of square blocks of which there are at most `most` a side, and the share of each that is read.
+
+    >>> from erlangen.relations import Causal
+    >>> pixels(Causal().on(4), 2)
+    (2, array([[0.75, 0.  ],
+           [1.  , 0.75]]))
+    """
+    block = max(1, -(-max(bound.queries, bound.keys) // most))
+    return block, block_counts(bound, block, block) / block_areas(bound, block, block)
+
+
+def shares(bound: WeightedNeighborhoods, head: int) -> np.ndarray:
+    """Each weight of one head as a part of the largest in its row, shape (queries, keys); NaN: not read.
+
+    >>> from erlangen.relations import Decay
+    >>> shares(Decay(0.5).on(2), 0).tolist()
+    [[1.0, nan], [0.5, 1.0]]
+    """
+    logs = bound.dense()[head]
+    read = np.isfinite(logs)
+    largest = np.max(logs, axis=1, keepdims=True, initial=-np.inf)
+    return np.where(read, np.exp(logs - np.where(np.isfinite(largest), largest, 0)), np.nan)

@@ -4,35 +4,54 @@ from __future__ import annotations
 
 import shutil
 import sys
-from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from erlangen.errors import ParameterError
+from erlangen.relations import Triples
 from erlangen.relations.protocol import AnyRelation
-from erlangen.show import ternary, weights
-from erlangen.show.binding import bind_all
-from erlangen.show.matrix import charset, draw
+from erlangen.show.affordable import bind_all
+from erlangen.show.density import shares
+from erlangen.show.matrix import MARKED, Charset, charset, draw
 from erlangen.show.summary import facts, header
 
 HEADS = 4
 """Most heads of a weighted relation drawn in the terminal."""
+LISTED_ROWS = 16
+"""Rows of a ternary relation printed pair by pair: up to this many positions ..."""
+LISTED_PAIRS = 12
+"""... and this many pairs a row; the rest is counted."""
 
 
-class Drawing(ABC):
-    """A relation bound for display. Pictures need matplotlib, which is imported when one is saved."""
+class Drawing:
+    """A relation bound for display: `bound` has every member of a family with its place.
 
-    @abstractmethod
+    Weights are shades of the matrix, one for each head. A ternary relation is drawn by its pairwise shadow,
+    with its triples beside it.
+    """
+
+    def __init__(self, relation: AnyRelation, queries: int | None, keys: int | None) -> None:
+        self.relation, self.bound = relation, bind_all(relation, queries, keys)
+
     def facts(self) -> Any:
         """The numbers as plain Python values; of a family a list of them, in the order of its members."""
+        told = [facts(relation, bound) for _, relation, bound in self.bound]
+        return told if self.relation.axes else told[0]
 
-    @abstractmethod
     def text(self, *, drawn: bool = True) -> str:
         """The numbers in words and, where it is to be drawn, the matrix."""
+        room = shutil.get_terminal_size().columns, charset(sys.stdout.encoding)
+        lines: list[str] = []
+        for place, relation, bound in self.bound:
+            lines.append((f"{place}: " if place else "") + header(relation, bound))
+            lines += _matrices(relation, bound, *room) if drawn else []
+        return "\n".join(lines)
 
-    @abstractmethod
-    def save(self, path: Path) -> None:
-        """Draw a picture into a PNG or SVG file."""
+    def save(self, *paths: Path, title: str | None = None) -> None:
+        """Draw a picture into PNG or SVG files."""
+        from erlangen.show.figures import save  # loads matplotlib, which text and numbers do without
+
+        save(self.bound, paths, title)
 
 
 def drawing(relation: AnyRelation, queries: int | None = None, keys: int | None = None) -> Drawing:
@@ -44,69 +63,38 @@ def drawing(relation: AnyRelation, queries: int | None = None, keys: int | None 
     >>> drawing(Fano()).facts()["triples"], drawing(ALiBi(1), 2).facts()["weights"]["heads"]
     (42, 1)
     """
+    return Drawing(relation, queries, keys)
+
+
+def _matrices(relation: Any, bound: Any, width: int, characters: Charset) -> Iterator[str]:
+    """The matrix; of weights one for each head; of a ternary relation the shadow's, and the pairs."""
     if relation.arity == 3:
-        return _Ternary(relation, queries, keys)
-    return _Pairs(relation, queries, keys) if relation.weights is None else _Weights(relation, queries, keys)
+        yield "shadow: query i reads key j in some pair"
+        yield draw(bound.shadow().on(bound.n), width, characters)
+        yield from _pairs(bound)
+    elif relation.weights is not None:
+        small = max(bound.queries, bound.keys) <= MARKED
+        for head in range(min(bound.heads, HEADS)):
+            if bound.heads > 1:
+                yield f"head {head}"
+            yield draw(bound.neighborhoods, width, characters, shares(bound, head) if small else None)
+    else:
+        yield draw(bound, width, characters)
 
 
-class _Pairs(Drawing):
-    def __init__(self, relation: Any, queries: int | None, keys: int | None) -> None:
-        self.relation, self.bound = relation, bind_all(relation, queries, keys)
+def _pairs(bound: Triples) -> Iterator[str]:
+    """The pairs that each query reads, where there are few positions.
 
-    def facts(self) -> Any:
-        told = [facts(relation, neighborhoods) for _, relation, neighborhoods in self.bound]
-        return told if self.relation.axes else told[0]
-
-    def text(self, *, drawn: bool = True) -> str:
-        lines = []
-        for place, relation, neighborhoods in self.bound:
-            lines.append((f"{place}: " if place else "") + header(relation, neighborhoods))
-            if drawn:
-                lines.append(draw(neighborhoods, *_terminal()))
-        return "\n".join(lines)
-
-    def save(self, path: Path) -> None:
-        from erlangen.show.figures import save
-
-        save(self.bound, [path])
-
-
-class _Weights(Drawing):
-    def __init__(self, relation: Any, queries: int | None, keys: int | None) -> None:
-        self.weighted, self.bound = relation.weights, weights.bind_weighted(relation.weights, queries, keys)
-
-    def facts(self) -> dict[str, Any]:
-        return weights.weight_facts(self.weighted, self.bound)
-
-    def text(self, *, drawn: bool = True) -> str:
-        lines = [weights.weight_header(self.weighted, self.bound)]
-        for head in range(min(self.bound.heads, HEADS) if drawn else 0):
-            if self.bound.heads > 1:
-                lines.append(f"head {head}")
-            lines.append(weights.draw_weights(self.bound, head, *_terminal()))
-        return "\n".join(lines)
-
-    def save(self, path: Path) -> None:
-        from erlangen.show.weight_figures import save_weights
-
-        save_weights(self.weighted, self.bound, [path])
-
-
-class _Ternary(Drawing):
-    def __init__(self, relation: Any, n: int | None, keys: int | None) -> None:
-        if keys is not None:
-            raise ParameterError(f"{relation} relates positions of one sequence: --keys does not apply")
-        self.relation, self.bound = relation, relation.on(n)
-
-    def facts(self) -> dict[str, Any]:
-        return ternary.facts(self.relation, self.bound)
-
-    def text(self, *, drawn: bool = True) -> str:
-        return ternary.text(self.relation, self.bound, *_terminal())
-
-    def save(self, path: Path) -> None:
-        ternary.save(self.relation, self.bound, path)
-
-
-def _terminal() -> tuple[int, Any]:
-    return shutil.get_terminal_size().columns, charset(sys.stdout.encoding)
+    >>> print(*_pairs(Triples(3, [(0, 1, 2), (1, 0, 0)])), sep="\\n")
+    pairs of keys that each query reads together
+      0  (1, 2)
+      1  (0, 0)
+      2  none
+    """
+    if not 0 < bound.n <= LISTED_ROWS:
+        return
+    yield "pairs of keys that each query reads together"
+    for i in range(bound.n):
+        pairs = bound.row(i)
+        more = f" and {len(pairs) - LISTED_PAIRS} more" if len(pairs) > LISTED_PAIRS else ""
+        yield f"{i:>3}  {' '.join(map(str, pairs[:LISTED_PAIRS])) + more or 'none'}"

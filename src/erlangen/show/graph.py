@@ -14,7 +14,8 @@ from matplotlib.path import Path as Curve
 from erlangen.relations import Relation
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.show.layout import Layout, Point, arrange
-from erlangen.show.style import BLUE, INK, ORANGE, PAPER, QUIET, key_color, text_color
+from erlangen.show.palette import BLUE, INK, ORANGE, PAPER, QUIET
+from erlangen.show.style import frame, key_color, text_color
 
 NODES = 24
 """Up to this many positions nodes have numbers and edges have arrows."""
@@ -204,21 +205,16 @@ def _degrees(axes: Axes, bound: Neighborhoods) -> None:
     ):
         if values.size:
             _range_line(axes, values, color, label, style)
-    axes.set_title("degrees", fontsize=9, color=INK)
-    axes.set_xlabel("position i or j", fontsize=8, color=INK)
     scale = ""
     both = np.concatenate([bound.degrees, readers])
     if both.any() and both.max() > 20 * np.median(both[both > 0]):
         axes.set_yscale("symlog", linthresh=1)
         scale = " (logarithmic)"
-    axes.set_ylabel(f"how many{scale}", fontsize=8, color=INK)
+    frame(axes, "degrees", "position i or j", f"how many{scale}")
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
-    axes.tick_params(labelsize=7, colors=INK)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(QUIET)
     axes.legend(fontsize=7, loc="best", facecolor=PAPER, edgecolor=QUIET)
 
 

@@ -1,4 +1,7 @@
-"""The matrix of a bound relation as text: one mark per pair while it fits, shades of density beyond."""
+"""The matrix of a bound relation as text: one mark per pair while it fits, shades of density beyond.
+
+Weights are drawn as shades of the marks.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,16 @@ def charset(encoding: str | None) -> Charset:
     return UNICODE
 
 
-def draw(bound: Neighborhoods, width: int = 80, characters: Charset = UNICODE) -> str:
+def draw(
+    bound: Neighborhoods,
+    width: int = 80,
+    characters: Charset = UNICODE,
+    shares: np.ndarray | None = None,
+) -> str:
     """The matrix, rows = queries i (reads), columns = keys j (read), at most `width` characters wide.
+
+    `shares` are the weights of the pairs as parts of the largest in their row; they show while every pair has
+    a mark of its own.
 
     >>> from erlangen.relations import Causal
     >>> print(draw(Causal().on(3)))
@@ -56,11 +67,21 @@ def draw(bound: Neighborhoods, width: int = 80, characters: Charset = UNICODE) -
       2  ■ ■ ■
     >>> print(draw(Causal().on(100), width=28).splitlines()[-1])
     one character = 4 keys x 8 queries: ' ' none, '░' under 1/3, '▒' under 2/3, '▓' more, '█' all read
+    >>> from erlangen.relations import Decay
+    >>> from erlangen.show.density import shares
+    >>> print(draw(Causal().on(4), shares=shares(Decay(0.7).on(4), 0)))
+         key j (read)
+         0 1 2 3
+      0  █ · · ·
+      1  ▓ █ · ·
+      2  ▒ ▓ █ ·
+      3  ▒ ▒ ▓ █
+    weight as a part of the row's largest: '░' under 1/4, '▒' under 1/2, '▓' under 3/4, '█' more
     """
     if bound.queries == 0 or bound.keys == 0:
         return "(no pairs: there are no queries or no keys)"
     if bound.queries <= MARKED and 2 * bound.keys + 5 <= min(width, 2 * MARKED + 5):
-        return _marks(bound, characters)
+        return _marks(bound, characters, shares if bound.num_edges else None)
     # Half blocks hold one key and two queries a character: square pixels, as characters are twice as tall.
     room = max(width - 2, 8)
     if bound.keys <= room and bound.queries <= 2 * TALLEST:
@@ -68,17 +89,25 @@ def draw(bound: Neighborhoods, width: int = 80, characters: Charset = UNICODE) -
     return _shades(bound, room, characters)
 
 
-def _marks(bound: Neighborhoods, characters: Charset) -> str:
-    dense = bound.dense()
+def _marks(bound: Neighborhoods, characters: Charset, shares: np.ndarray | None) -> str:
+    marks: np.ndarray | str = characters.read
+    legend = []
+    if shares is not None:
+        few, some, many, most = characters.shades[1:]
+        marks = np.array([few, some, many, most])[np.minimum(np.nan_to_num(shares) * 4, 3).astype(int)]
+        legend = [
+            f"weight as a part of the row's largest: '{few}' under 1/4, '{some}' under 1/2, "
+            f"'{many}' under 3/4, '{most}' more"
+        ]
     lines = ["     key j (read)"]
     if bound.keys > 10:
         lines.append(
             "     " + " ".join(str(j // 10) if j % 10 == 0 else " " for j in range(bound.keys)).rstrip()
         )
     lines.append("     " + " ".join(str(j % 10) for j in range(bound.keys)))
-    for i, row in enumerate(dense):
-        lines.append(f"{i:>3}  " + " ".join(characters.read if read else characters.unread for read in row))
-    return "\n".join(lines)
+    for i, row in enumerate(np.where(bound.dense(), marks, characters.unread)):
+        lines.append(f"{i:>3}  " + " ".join(row))
+    return "\n".join([*lines, *legend])
 
 
 def _half_blocks(bound: Neighborhoods, characters: Charset) -> str:

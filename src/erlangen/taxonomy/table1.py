@@ -33,10 +33,6 @@ TABLE1: dict[str, Row] = {
 }
 """Kind -> row, most general first, in the order the paper prints them."""
 
-RANKED = tuple(TABLE1)
-"""The paper's single ranking, from the most general to the most specific."""
-
-
 _STANDS_FOR = {"identity": "previous", "empty": "sparse"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -51,8 +52,6 @@ def _graphs() -> list[dict[str, Any]]:
 
 
 def _pyg_gat() -> Built:
-    import warnings
-
     with warnings.catch_warnings():
         # Some of its parts are compiled in a way that newer versions of torch call deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -68,13 +67,11 @@ def _gat() -> Built:
 
 
 def _bert() -> Built:
-
     _seeded()
     return BERT(BERT.Config(VOCABULARY, context=N, layers=2, heads=4, width=32)).eval(), (_tokens(),)
 
 
 def _gpt() -> Built:
-
     _seeded()
     return GPT(GPT.Config(VOCABULARY, context=N, layers=2, heads=4, width=32)).eval(), (_tokens(),)
 
@@ -86,14 +83,12 @@ def _vit() -> Built:
 
 
 def _t5() -> Built:
-
     _seeded()
     return T5(T5.Config(VOCABULARY, layers=2, heads=4, width=32)).eval(), (_tokens(), _tokens(DECODER))
 
 
 def unlimiformer(k: int = 3) -> Built:
     """An Unlimiformer whose decoder reads the k nearest states, and two texts for it."""
-
     _seeded()
     config = Unlimiformer.Config(VOCABULARY, chunk=N, context=DECODER, layers=2, heads=4, width=32, k=k)
     instances = [(_tokens(seed=seed), _tokens(DECODER, seed=seed)) for seed in (0, 1)]

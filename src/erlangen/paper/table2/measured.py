@@ -29,6 +29,8 @@ CLAIMS = {
 }
 """The types of attention that Table 2 names, and the kinds of relation that Table 1 says they are."""
 
+YES_NO = {True: "yes", False: "no", None: "open"}
+"""Whether a claim agrees with what was measured, in a word."""
 CHANGES = "dynamic"
 """Table 1's word for the symmetry of a relation that changes with the instance."""
 

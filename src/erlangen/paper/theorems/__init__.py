@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from erlangen.errors import ParameterError
-from erlangen.paper.table2.rows import Rows
+from erlangen.paper.table2.measured_once import Rows
 from erlangen.paper.theorems import (
     code,
-    convolution,
+    convolution_items,
     definitions,
-    equivariance,
-    figures,
-    higher_order,
-    kernels,
-    models,
+    equivariance_items,
+    figure_items,
+    kernel_items,
+    model_items,
     ranking,
     relational,
-    weights,
+    ternary_items,
+    weight_items,
 )
 from erlangen.paper.theorems.item import Finding, Item, Judgement
 
@@ -33,17 +33,18 @@ ITEMS: dict[str, Item] = {
     for module in (
         definitions,
         relational,
-        equivariance,
+        equivariance_items,
         ranking,
-        figures,
-        models,
+        figure_items,
+        model_items,
         code,
-        weights,
-        kernels,
-        convolution,
-        higher_order,
+        weight_items,
+        kernel_items,
+        convolution_items,
+        ternary_items,
     )
-    for item in module.ITEMS
+    for item in vars(module).values()
+    if isinstance(item, Item)
 }
 """Every item by its name: those of the paper first, then what it leaves open."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from erlangen.paper.theorems.apparatus import equation, layer, output, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import equation, layer, output, rows, weights
 from erlangen.relations import Bipartite, Window
 
 N = 6
@@ -59,8 +59,7 @@ def code_3(trial: Trial) -> None:
     "Code B.4",
     paper="strided attention: what lies outside the window of `stride` is masked too",
     corrected="reproduced in value. Its window has `stride` keys, itself included: Definition 8 with k = "
-    "stride - 1, "
-    "and not with k = stride",
+    "stride - 1, and not with k = stride",
     printed="holds",
     meant="holds",
 )
@@ -85,8 +84,7 @@ def code_4(trial: Trial) -> None:
     "kinds",
     corrected="reproduced in value on non-empty rows; on an empty row the fill spreads the weights over "
     "everything, where the layer gives zero, with zero gradient. So it simulates encoder-decoder attention "
-    "on the "
-    "decoder rows alone",
+    "on the decoder rows alone",
     printed="with correction",
     meant="with correction",
 )
@@ -111,9 +109,8 @@ def code_5(trial: Trial) -> None:
     trial.close("encoder-decoder attention on decoder rows", simulated[2:], expected[2:])
     gap = trial.apart("not on encoder rows", simulated[:2], expected[:2])
     trial.gap(
-        "encoder-decoder attention by its adjacency matrix: encoder row 0 has no neighbours, the fill "
-        "gives everything "
-        f"the weight {float(alpha[0, 0]):.3f}, and an output {gap:.2g} away from zero",
+        "encoder-decoder attention by its adjacency matrix: encoder row 0 has no neighbours, the fill gives "
+        f"everything the weight {float(alpha[0, 0]):.3f}, and an output {gap:.2g} away from zero",
         bool((alpha[0] - 1 / N).abs().max() < 1e-9),
     )
 
@@ -127,6 +124,3 @@ def _same_as_code(trial: Trial, kind: str, arguments: tuple[int, ...], kept: np.
         trial.close("h", output(made, x), expected)
         trial.close("alpha", weights(made, x), alpha)
         trial.close("in a batch", h[item], expected)
-
-
-ITEMS = (code_1, code_2, code_3, code_4, code_5)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
 from erlangen.nn import GraphLayer
+from erlangen.paper.theorems.apparatus import act, equation, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import act, equation, layer, output, probe, rows, weights
 from erlangen.relations import Bipartite, Causal, Documents, FromMask, Full, Graph, Window
 
 N = 6
@@ -18,17 +19,13 @@ N = 6
 @statement(
     "Definition 1",
     paper="an inductive bias is a minimal set of assumptions from which, with the data, the predictions "
-    "follow; "
-    "the data are the pairs (x, f*(x)) for x in X",
+    "follow; the data are the pairs (x, f*(x)) for x in X",
     corrected="the data are pairs for some x in X only. For a layer over R the assumption is: the rows in "
-    "N_i "
-    "(and x_i where |N_i| >= 2) determine h_i, no others",
+    "N_i (and x_i where |N_i| >= 2) determine h_i, no others",
     printed="with correction",
     meant="holds",
 )
 def definition_1(trial: Trial) -> None:
-    from itertools import product
-
     relation = Window(lookback=2) | Graph([(0, 3)])
     bound = relation.on(N)
     made, x = layer("SparseAttention", relation), rows(N)
@@ -48,8 +45,7 @@ def definition_1(trial: Trial) -> None:
     trial.refuted(
         "two readings: with a pair for every x in X, as printed, the data are f* itself (of the "
         f"{len(functions)} functions on 3 points {agreeing[1][0]} agrees with them) and nothing is left to "
-        "predict; "
-        "with a sample, as meant, a bias is needed",
+        "predict; with a sample, as meant, a bias is needed",
         set(agreeing[1]) == {1},
     )
 
@@ -58,8 +54,7 @@ def definition_1(trial: Trial) -> None:
     "Definition 2",
     paper="a relational bias is a graph on the set of entities x = {x_1, ..., x_n} of an instance",
     corrected="a graph on the indices of the entities. Read as a set, equal tokens merge; read as a family "
-    "with "
-    "indices, which the notation suggests, it holds",
+    "with indices, which the notation suggests, it holds",
     printed="with correction",
     meant="holds",
 )
@@ -74,8 +69,7 @@ def definition_2(trial: Trial) -> None:
     trial.measured("and it is the layer's", np.array_equal(probe(made, 3), Causal().on(3).dense()))
     trial.refuted(
         f"two readings: as a set x = (a, b, a) has two entities, yet h_0 and h_2 differ by {gap:.2g}; as a "
-        "family "
-        "it has three",
+        "family it has three",
         gap > 1e-4 and len({tuple(row.tolist()) for row in x}) == 2,
     )
 
@@ -84,8 +78,8 @@ def definition_2(trial: Trial) -> None:
     "Definition 3",
     paper="f : X -> X is equivariant when acting before f and acting after f agree, with one action rho",
     corrected="so it is on one space, to which encoder-decoder attention belongs as a map of X and Y "
-    "together. As "
-    "a map of two sequences, as in Definition 6, it needs two actions: f(sigma X, tau Y) = tau f(X, Y)",
+    "together. As a map of two sequences, as in Definition 6, it needs two actions: f(sigma X, tau Y) = tau "
+    "f(X, Y)",
     printed="holds",
     meant="with correction",
 )
@@ -122,8 +116,7 @@ def definition_3(trial: Trial) -> None:
     "Definition 4",
     paper="a graph layer updates x_i with messages from its neighbours, combined by a commutative operator",
     corrected="the operator is a commutative monoid: associative too, with a unit for empty neighbourhoods, "
-    "which "
-    "the encoder rows of Theorem 2 have",
+    "which the encoder rows of Theorem 2 have",
     printed="with correction",
     meant="with correction",
 )
@@ -190,8 +183,7 @@ def definition_6(trial: Trial) -> None:
     paper="masked attention: each entity sums over itself and the entities before it, with the weights of "
     "equation 4",
     corrected="the relation is j <= i, and the softmax is over the keys that are summed; over all keys, as "
-    "in "
-    "Definition 5, the weights do not sum to 1 and the future shows in them",
+    "in Definition 5, the weights do not sum to 1 and the future shows in them",
     printed="with correction",
     meant="holds",
 )
@@ -204,11 +196,9 @@ def definition_7(trial: Trial) -> None:
 @statement(
     "Definition 8",
     paper="strided attention: each entity sums over the entities from max(0, i - k) to i, with the weights "
-    "of "
-    "equation 4",
+    "of equation 4",
     corrected="the relation is W_k, 0 <= i - j <= k: min(i, k) + 1 keys, counted from 0, and the softmax is "
-    "over "
-    "the keys that are summed. The listing's `stride` is k + 1",
+    "over the keys that are summed. The listing's `stride` is k + 1",
     printed="with correction",
     meant="holds",
 )
@@ -231,8 +221,7 @@ def definition_8(trial: Trial) -> None:
     paper="graph attention: each entity sums over its given neighbours, with the weights of equation 4; the "
     "other mechanisms are cases of it",
     corrected="any relation, another for each instance, and the softmax is over the neighbours; the empty "
-    "sum of a "
-    "row with no neighbours is zero",
+    "sum of a row with no neighbours is zero",
     printed="with correction",
     meant="holds",
 )
@@ -276,7 +265,6 @@ def definition_10(trial: Trial) -> None:
 
 def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.ndarray) -> None:
     """The layer reads exactly the expected pairs, and its values are those of the defining sums."""
-
     made, x = layer(kind, *arguments), rows(N)
     h, alpha = equation(made, x, expected)
     trial.close("h", output(made, x), h)
@@ -286,7 +274,6 @@ def _layer_is(trial: Trial, kind: str, arguments: tuple[int, ...], expected: np.
 
 def _two_softmaxes(trial: Trial, kind: str, arguments: tuple[Any, ...], allowed: np.ndarray) -> None:
     """Equation 4 does not say over which keys its softmax is. Only one of the two readings is the layer."""
-
     made, x = layer(kind, *arguments), rows(N)
     _, over_all = equation(made, x, np.ones((N, N), bool))
     weights = over_all.numpy() * allowed
@@ -300,23 +287,7 @@ def _two_softmaxes(trial: Trial, kind: str, arguments: tuple[Any, ...], allowed:
     total, change = float(weights[i].sum()), float(np.abs(moved - weights)[i].max())
     trial.refuted(
         f"two readings of equation 4: with the softmax over all keys row {i} sums to {total:.2f}, and its "
-        "weights move "
-        f"by {change:.2g} with x_{unread}, which it does not read; with the softmax over the keys summed, "
-        "as Lemma 1 "
-        "has it, neither happens",
+        f"weights move by {change:.2g} with x_{unread}, which it does not read; with the softmax over the "
+        "keys summed, as Lemma 1 has it, neither happens",
         total < 1 - 1e-4 and change > 1e-4,
     )
-
-
-ITEMS = (
-    definition_1,
-    definition_2,
-    definition_3,
-    definition_4,
-    definition_5,
-    definition_6,
-    definition_7,
-    definition_8,
-    definition_9,
-    definition_10,
-)

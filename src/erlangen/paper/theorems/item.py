@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from erlangen.paper.table2.rows import Rows
+from erlangen.paper.table2.measured_once import Rows
 
 TOLERANCE = 1e-9
 """Two float64 results are equal below this, and different above `APART`; between them nothing is claimed."""

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from erlangen.nn import GraphLayer
+from erlangen.paper.theorems.apparatus import WIDTH, every_mask, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import WIDTH, layer, output, probe, rows, weights
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
 from erlangen.taxonomy.classify import classify
 from erlangen.taxonomy.properties import PROPERTIES
@@ -17,20 +17,12 @@ N = 6
 SIZES = range(2, 9)
 
 
-def _all_masks(n: int) -> np.ndarray:
-    """Every relation on n positions, as masks of shape (2^(n^2), n, n)."""
-    codes = np.arange(2 ** (n * n))
-    return (codes[:, None] >> np.arange(n * n) & 1).astype(bool).reshape(-1, n, n)
-
-
 @statement(
     "Proposition 1",
     paper="attention layers take the relations among entities to be stochastic: alpha, a softmax, is a "
-    "stochastic "
-    "matrix",
-    corrected="each non-empty row of alpha is a distribution with support exactly N_i; an empty row, such "
-    "as the "
-    "encoder rows in the proof of Theorem 2, is zero and sums to 0",
+    "stochastic matrix",
+    corrected="each non-empty row of alpha is a distribution with support exactly N_i; an empty row, such as "
+    "the encoder rows in the proof of Theorem 2, is zero and sums to 0",
     printed="with correction",
     meant="with correction",
 )
@@ -56,9 +48,8 @@ def proposition_1(trial: Trial) -> None:
     "attention is a graph layer",
     paper="attention falls within the layers of Definition 4: with the message alpha(x_i, x_j) v(x_j), "
     "summed",
-    corrected="it does, with messages (e^k, e^k v), summed, and the update s / z. The message that is "
-    "listed is none: "
-    "alpha needs all of N_i",
+    corrected="it does, with messages (e^k, e^k v), summed, and the update s / z. The message that is listed "
+    "is none: alpha needs all of N_i",
     printed="holds",
     meant="holds",
     proof="with correction",
@@ -89,8 +80,7 @@ def graph_layer(trial: Trial) -> None:
             torch.allclose(weights(made, x) @ made.V(x), output(made, x), atol=1e-12),
         )
     trial.slip(
-        "alpha(x_i, x_j) v(x_j) as a message: with x_0 and x_1 fixed and x_5 moved alpha(x_0, x_1) goes "
-        "from "
+        "alpha(x_i, x_j) v(x_j) as a message: with x_0 and x_1 fixed and x_5 moved alpha(x_0, x_1) goes from "
         f"{before:.3f} to {after:.3f}, so it is no function of the pair",
         abs(before - after) > 1e-4,
     )
@@ -100,15 +90,14 @@ def graph_layer(trial: Trial) -> None:
     "Lemma 1",
     paper="the relations of a mechanism show in the attention matrix as a masking: -inf scores, zero weights",
     corrected="masks and relations correspond one to one, and supp(alpha_i) = N_i iff N_i is not empty; a "
-    "row of -inf "
-    "alone has no softmax, and must be said to be zero",
+    "row of -inf alone has no softmax, and must be said to be zero",
     printed="with correction",
     meant="with correction",
     proof="with correction",
 )
 def lemma_1(trial: Trial) -> None:
     n = 3
-    masks = _all_masks(n)
+    masks = every_mask(n)
     bound = [FromMask(mask).on(n) for mask in masks]
     trial.exact("512 masks, 512 relations", len(set(bound)) == len(masks) == 512, n=n)
     trial.exact(
@@ -166,8 +155,7 @@ def theorem_1(trial: Trial) -> None:
     "Theorem 2",
     paper="encoder-decoder attention assumes a bipartite graph",
     corrected="R = Y x X inside X + Y: complete and directed, encoder rows empty. With X first the block is "
-    "the lower "
-    "left one, as the proof says in words; its last formula has i and j exchanged",
+    "the lower left one, as the proof says in words; its last formula has i and j exchanged",
     printed="holds",
     meant="holds",
     proof="with correction",
@@ -198,8 +186,7 @@ def theorem_2(trial: Trial) -> None:
     trial.step("the block is the lower left one", not read[:m].any() and not read[:, m:].any())
     trial.slip(
         "the last formula, alpha_ij > 0 iff i is in X and j in Y, is the upper right block: its transpose, "
-        "with "
-        f"{int((last & read).sum())} of {int(last.sum())} pairs in common",
+        f"with {int((last & read).sum())} of {int(last.sum())} pairs in common",
         np.array_equal(last, cases.T) and not (last & read).any(),
     )
 
@@ -222,10 +209,8 @@ def _lawful(mask: np.ndarray) -> dict[str, bool]:
     "Theorem 3",
     paper="masked attention assumes a total order",
     corrected="reflexive, antisymmetric, transitive and total: four laws, each with a witness where it "
-    "fails. The "
-    "proof shows the first three, which make a partial order; the fourth is j <= i or i <= j. The order is "
-    "the "
-    "reflexive transitive closure of the O(x) that the proof writes down",
+    "fails. The proof shows the first three, which make a partial order; the fourth is j <= i or i <= j. The "
+    "order is the reflexive transitive closure of the O(x) that the proof writes down",
     printed="holds",
     meant="holds",
     proof="with correction",
@@ -278,8 +263,7 @@ def theorem_3(trial: Trial) -> None:
     closed = np.linalg.matrix_power((steps | np.eye(N, dtype=bool)).astype(int), N) > 0
     trial.slip(
         f"O(x) holds the {int(steps.sum())} pairs of neighbours only, and alpha_ij != 0 for "
-        f"{int(reads.sum())}: meant is "
-        "its closure",
+        f"{int(reads.sum())}: meant is its closure",
         np.array_equal(closed, reads) and steps.sum() != reads.sum(),
     )
 
@@ -287,10 +271,9 @@ def theorem_3(trial: Trial) -> None:
 @statement(
     "Theorem 4",
     paper="strided attention connects each element to the p before it, for a fixed p and a given order",
-    corrected="to itself and to the p before it as far as there are: min(i, p) + 1 keys, acyclic without "
-    "its loops, "
-    "with one topological order for p >= 1. The scores are masked where j < t or j > i, with t = max(0, i - "
-    "p)",
+    corrected="to itself and to the p before it as far as there are: min(i, p) + 1 keys, acyclic without its "
+    "loops, with one topological order for p >= 1. The scores are masked where j < t or j > i, with t = "
+    "max(0, i - p)",
     printed="holds",
     meant="holds",
     proof="with correction",
@@ -329,8 +312,7 @@ def theorem_4(trial: Trial) -> None:
     printed = (np.maximum(0, i - 2) > j) & (j > i)
     trial.slip(
         f"the scores are masked where t > j > i, which is so for {int(printed.sum())} of {N * N} pairs at p "
-        "= 2: nothing "
-        "would be masked",
+        "= 2: nothing would be masked",
         not printed.any() and not read.all(),
     )
     trial.slip(
@@ -351,6 +333,3 @@ def _windows_are_previous(n: int) -> bool:
         if np.triu(mask, 1).any() or (mask.diagonal(-1).all() if n > 1 else True) != (p >= 1 or n == 1):
             return False
     return True
-
-
-ITEMS = (proposition_1, graph_layer, lemma_1, theorem_1, theorem_2, theorem_3, theorem_4)

@@ -1,4 +1,4 @@
-"""What the checks run: layers in float64, permutations of rows, the probe of theorem T1, plain sums."""
+"""What the checks use: float64 layers, permutations of rows, all relations, the probe of T1, plain sums."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ def weights(made: Any, *inputs: Any) -> Any:
     """The attention weights alpha."""
     with torch.no_grad():
         return made(*inputs)[1]
+
+
+def every_mask(n: int) -> np.ndarray:
+    """Every relation on n positions, as masks of shape (2^(n^2), n, n).
+
+    >>> every_mask(1).tolist()
+    [[[False]], [[True]]]
+    """
+    codes = np.arange(2 ** (n * n))
+    return (codes[:, None] >> np.arange(n * n) & 1).astype(bool).reshape(-1, n, n)
 
 
 def act(permutation: Any, x: Any) -> Any:

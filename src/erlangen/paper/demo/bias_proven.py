@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+import numpy as np
+from rich.console import Console
+
+from erlangen.paper.hasse import save
+from erlangen.paper.theorems import run
+from erlangen.paper.three_orders import ORDERS, hierarchy
+from erlangen.relations import Bipartite, Causal, Documents, FromMask, Window
+from erlangen.taxonomy import Certificate, classify, verify
 
 
 def chapter(console: Console, out: Path) -> None:
     """Classify relations by what they are, check certificates, draw the hierarchy, run two theorems."""
-    import numpy as np
-
-    from erlangen.paper.theorems import run
-    from erlangen.relations import Bipartite, Causal, Documents, FromMask, Window
-    from erlangen.show.hierarchy import save
-    from erlangen.taxonomy import Certificate, classify, hierarchy, verify
-
     order = np.array([3, 0, 4, 1, 2])
     shuffled = FromMask(Causal().on(5).permute(order).dense())
     relations = (Causal(), Window(lookback=2), Bipartite(3, 4), Documents([2, 2, 2]), shuffled)
@@ -42,7 +40,7 @@ def chapter(console: Console, out: Path) -> None:
     console.print(f"  checked: {verify(proof, bound)}; with another triple: {verify(corrupt, bound)}")
 
     picture = out / "hierarchy.png"
-    save([hierarchy(name) for name in ("family", "mask", "symmetry")], picture)
+    save([hierarchy(order) for order in ORDERS], picture)
     console.print(f"The hierarchy in three orders: {picture}", soft_wrap=True)
     for name in ("Theorem 3", "Theorem 6"):
         [finding] = run(name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 
-    from erlangen.audit.report import Report
-    from erlangen.paper.table2.measured import Architecture, Outcome
+from erlangen.audit.report import Report
+from erlangen.paper.table2 import architectures
+from erlangen.paper.table2.measured import YES_NO, Architecture, Outcome, examine
 
 
 def chapter(console: Console, out: Path) -> None:
@@ -17,27 +18,17 @@ def chapter(console: Console, out: Path) -> None:
 
     The rows and the verdicts are those of `erlangen table2`, which audits all implementations.
     """
-    from rich.progress import Progress
-    from rich.table import Table
-
-    from erlangen.paper.table2 import architectures
-
     console.print("Models, small and with random weights; what each attention call really reads:")
     table = Table("model", "claimed in Table 2", "measured, call by call", "outputs depend on", "agrees")
     written, outcomes = [], []
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("auditing", total=len(architectures.TABLE2))
-        for row in architectures.TABLE2:
-            progress.update(task, description=f"auditing {row.model}")
-            found, report = _first_installed(row)
-            flow = "-" if report is None or report.flow is None else _text(report.flow.relation_text)
-            lines = "\n".join(found.measured) or found.implementations[0].missing
-            agrees = {True: "yes", False: "no", None: "open"}[found.agrees]
-            table.add_row(row.model, row.claimed, lines, flow, agrees)
-            outcomes.append(found)
-            if report is not None:
-                written.append(report.save(out / f"audit-{row.model.lower()}.html"))
-            progress.advance(task)
+    for row in track(architectures.TABLE2, "auditing", console=console, transient=True):
+        found, report = _first_installed(row)
+        flow = "-" if report is None or report.flow is None else _text(report.flow.relation_text)
+        lines = "\n".join(found.measured) or found.implementations[0].missing
+        table.add_row(row.model, row.claimed, lines, flow, YES_NO[found.agrees])
+        outcomes.append(found)
+        if report is not None:
+            written.append(report.save(out / f"audit-{row.model.lower()}.html"))
     console.print(table)
     for outcome in outcomes:
         console.print(_told(outcome), markup=False, soft_wrap=True)
@@ -48,8 +39,6 @@ def chapter(console: Console, out: Path) -> None:
 
 def _first_installed(row: Architecture) -> tuple[Outcome, Report | None]:
     """The row as its first implementation that is installed has it, and the report of the audit."""
-    from erlangen.paper.table2.measured import Outcome, examine
-
     audited = (examine(one) for one in row.implementations)
     measured, report = next((pair for pair in audited if pair[1] is not None), (None, None))
     if measured is None:
@@ -58,8 +47,7 @@ def _first_installed(row: Architecture) -> tuple[Outcome, Report | None]:
 
 
 def _told(outcome: Outcome) -> str:
-    """Why a claim holds or not; of attention said to read the past alone, also the first key ahead that is "
-    "read."""
+    """Why a claim holds or not; of attention said to read the past alone, also the first key ahead."""
     one, row = outcome.implementations[0], outcome.architecture
     told = f"{row.model} ({one.name}): {outcome.why}."
     if row.claimed in ("masked", "strided"):

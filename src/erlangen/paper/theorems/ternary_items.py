@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from erlangen.attention import attend, attend_triples
+from erlangen.paper.theorems.apparatus import WIDTH, every_mask, layer, rows
 from erlangen.paper.theorems.item import APART, Trial, statement
-from erlangen.paper.theorems.layers import WIDTH, layer, rows
 from erlangen.relations import Fano, Full, Identity, Triples, Window, WindowSquared
 from erlangen.symmetry import symmetry
 
@@ -58,7 +58,7 @@ def alternating_group(trial: Trial) -> None:
     n = 4
     every = np.array(list(permutations(range(n))))
     even = np.array([_sign(pi) == 1 for pi in every])
-    masks = (np.arange(2**16)[:, None] >> np.arange(16) & 1).astype(bool).reshape(-1, n, n)
+    masks = every_mask(n)
     kept = np.stack([(masks[:, pi][:, :, pi] == masks).all((1, 2)) for pi in every], axis=1)
     realised = int((kept == even).all(1).sum())
     trial.exact("12 permutations are even", int(even.sum()) == 12, n=n)
@@ -123,7 +123,6 @@ def additive_logits(trial: Trial) -> None:
 
 def _one_hot(n: int) -> tuple[Any, Any]:
     """Values that read the weights off: v1_j * v2_l is 1 at the place (j, l) alone."""
-
     place = torch.eye(n, dtype=torch.float64)
     return place.repeat_interleave(n, 1)[None, None], place.repeat(1, n)[None, None]
 
@@ -152,11 +151,7 @@ def _sign(permutation: np.ndarray) -> int:
 
 def _both_ways(made: Any, every: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """f(pi X) and pi f(X) for every permutation, as arrays (permutations, n, d)."""
-
     x = rows(every.shape[1])
     inverse = torch.from_numpy(np.argsort(every, axis=1))
     with torch.no_grad():
         return made(x[inverse]).numpy(), made(x)[inverse].numpy()
-
-
-ITEMS = (fano_plane, alternating_group, additive_logits)

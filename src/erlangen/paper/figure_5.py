@@ -1,4 +1,4 @@
-"""A whole architecture as a picture: what each layer reads, from one row of states to the next."""
+"""Figure 5: a whole architecture as a picture, what each layer reads from one row of states to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.show.figures import draw_matrix
-from erlangen.show.style import INK, PAPER, QUIET, key_color
+from erlangen.show.palette import INK, QUIET
+from erlangen.show.style import key_color, sheet, write
 
 GAP = 3.0
 """Room between two sequences, in widths of a position."""
@@ -43,7 +44,7 @@ class Stack:
 
 def save(title: str, subtitle: str, layers: Sequence[Layer], path: Path) -> None:
     """Draw the layers and write a PNG."""
-    figure(title, subtitle, layers).savefig(path, dpi=90)
+    write(figure(title, subtitle, layers), [path], dpi=90)
 
 
 def figure(title: str, subtitle: str, layers: Sequence[Layer]) -> Figure:
@@ -59,13 +60,9 @@ def figure(title: str, subtitle: str, layers: Sequence[Layer]) -> Figure:
     instances = min(MOST_INSTANCES, max(len(set(layer.bounds)) for layer in layers))
     matrices = _distinct(layers, instances)[:MOST_MATRICES]
     width = sum(_lengths(layers)) + GAP * len(_lengths(layers))
-    picture = Figure(
-        figsize=(
-            0.30 * width * instances + 3.4,
-            max(1.25 * _height(layers) / LEVEL + 2.2, 2.7 * len(matrices) + 0.9),
-        ),
-        layout="constrained",
-        facecolor=PAPER,
+    highest = max(max(stack.heights) for stack in _stacks(layers)[0])
+    picture = sheet(
+        0.30 * width * instances + 3.4, max(1.25 * highest / LEVEL + 2.2, 2.7 * len(matrices) + 0.9)
     )
     grid = picture.add_gridspec(
         len(matrices), instances + 1, width_ratios=[*([0.30 * width] * instances), 2.8]
@@ -100,10 +97,6 @@ def _lengths(layers: Sequence[Layer]) -> list[int]:
 def _ends(layer: Layer) -> tuple[int, ...]:
     bound = layer.bounds[0]
     return (bound.keys,) if layer.between == "self" else (bound.keys, bound.queries)
-
-
-def _height(layers: Sequence[Layer]) -> float:
-    return max(max(stack.heights) for stack in _stacks(layers)[0])
 
 
 def _stacks(layers: Sequence[Layer]) -> tuple[list[Stack], list[tuple[Layer, Stack, Stack, float, float]]]:

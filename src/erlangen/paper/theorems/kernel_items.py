@@ -81,6 +81,3 @@ def _in_hull(h: np.ndarray, v: np.ndarray, reads: np.ndarray) -> bool:
         if (at < along.min(axis=0) - 1e-9).any() or (at > along.max(axis=0) + 1e-9).any():
             return False
     return True
-
-
-ITEMS = (kernels_and_proposition_1,)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from erlangen.errors import ParameterError
+from erlangen.paper import hierarchy
+from erlangen.paper.hasse import figure, levels, places, save
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
-from erlangen.show.hierarchy import figure, levels, places, save
-from erlangen.taxonomy import hierarchy
 
 
 def bound(label, n):

@@ -35,7 +35,7 @@ def small_enough(relation: Any, n: int | None, keys: int | None = None) -> None:
     2,000,000,000 runs, more than the 5,000,000 that are looked at; choose smaller sizes
     """
     from erlangen.relations.hyper import points
-    from erlangen.show.binding import affordable, members
+    from erlangen.show.affordable import affordable, members
 
     if relation.arity != 2:
         if n is not None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from erlangen import equivariance
 from erlangen.attention import attend
 from erlangen.attention.binding import clear_cache
 from erlangen.nn import ConvolutionAttention
+from erlangen.paper.theorems.apparatus import WIDTH, act, every_mask, layer, output, probe, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import WIDTH, act, layer, output, probe, rows
 from erlangen.relations import FromMask, Full, Offset, PerHead, Relation, Ring, Weighted, Window
 from erlangen.symmetry import symmetry, translations
 
@@ -80,11 +81,6 @@ def convolution_is_attention(trial: Trial) -> None:
 # ------------------------------------------------------- which attention layers are convolutions
 
 
-def _every_mask(n: int) -> np.ndarray:
-    codes = np.arange(2 ** (n * n))
-    return (codes[:, None] >> np.arange(n * n) & 1).astype(bool).reshape(-1, n, n)
-
-
 def _toeplitz(matrices: np.ndarray) -> np.ndarray:
     """Which matrices (..., n, n) have entries that depend on j - i alone."""
     return (matrices[..., 1:, 1:] == matrices[..., :-1, :-1]).all(axis=(-1, -2))
@@ -110,7 +106,7 @@ def _offset_sets(n: int) -> list[Relation]:
 )
 def attention_that_is_convolution(trial: Trial) -> None:
     for n in (2, 3, 4):
-        masks = _every_mask(n)
+        masks = every_mask(n)
         found = masks[_toeplitz(masks) & (masks.sum(axis=2) <= 1).all(axis=1)]
         listed = {relation.on(n) for relation in _offset_sets(n)}
         count = 1 + (2 * n - 1) + n * (n - 1) // 2
@@ -118,7 +114,7 @@ def attention_that_is_convolution(trial: Trial) -> None:
         trial.exact("how many", len(found) == count, n=n)
 
     n = 3
-    masks = _every_mask(n)
+    masks = every_mask(n)
     shares = masks / np.maximum(masks.sum(axis=2, keepdims=True), 1)
     exact = np.array([_is_toeplitz_exactly(mask) for mask in masks])
     adjacency, made = torch.from_numpy(masks), layer("GraphAttention")
@@ -235,7 +231,6 @@ def one_head_is_no_convolution(trial: Trial) -> None:
 
 def _jacobian(made: Any) -> Any:
     """d h_i / d x_j at X = 0, of shape (n, d, n, d)."""
-
     zero = torch.zeros(N, made.d_model, dtype=torch.float64)
     return torch.autograd.functional.jacobian(lambda x: made(x)[0], zero)
 
@@ -259,8 +254,6 @@ def _ring_offset(d: int, n: int) -> Relation:
     meant="with correction",
 )
 def convolution_and_translations(trial: Trial) -> None:
-    from erlangen import equivariance
-
     clear_cache()
     for n in range(4, 9):
         heads = PerHead([_ring_offset(d, n) for d in (-1, 0, 1)])
@@ -311,11 +304,3 @@ def convolution_and_translations(trial: Trial) -> None:
         gap = trial.apart("zero padding: the rotation is no symmetry", turned, act(rotation, h))
         trial.close("its inner rows follow the shift", turned[2 : N - 1], h[1 : N - 2])
     trial.gap(f"zero padding at n = {N}: moving by one place around is off by {gap:.2g}", gap > 1e-4)
-
-
-ITEMS = (
-    convolution_is_attention,
-    attention_that_is_convolution,
-    one_head_is_no_convolution,
-    convolution_and_translations,
-)

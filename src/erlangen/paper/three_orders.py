@@ -9,7 +9,7 @@ No single order gives the ranking of Table 1: it extends O2, and contradicts O1 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
@@ -19,8 +19,10 @@ from erlangen.errors import ParameterError
 from erlangen.relations import Bipartite, Causal, Full, Graph, Identity, Nearest, Neighborhoods, Window, sizes
 from erlangen.symmetry import symmetry
 from erlangen.taxonomy.ranges import first_beyond
-from erlangen.taxonomy.table1 import RANKED
+from erlangen.taxonomy.table1 import TABLE1
 
+RANKED = tuple(TABLE1)
+"""The paper's single ranking, from the most general to the most specific."""
 ORDERS = ("family", "mask", "symmetry")
 MOST = 64
 """The largest n: the orders no longer change, and the check of every edge stays instant."""
@@ -30,11 +32,15 @@ Certificate = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Node:
-    """A place in the diagram: its label, the kinds of Table 1 it holds, and a word on why they stand here."""
+    """A place in the diagram: its label, the kinds of Table 1 it holds, and a word on why they stand here.
+
+    `bounds` are the relations drawn of it; none where it takes any graph.
+    """
 
     label: str
     kinds: tuple[str, ...]
     note: str
+    bounds: tuple[Neighborhoods, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -131,11 +137,11 @@ def _family(n: int) -> Hierarchy:
     nodes = (
         Node("Graph", ("graph",), "relations given by each instance"),
         Node("Sparse", ("sparse",), "any fixed relation"),
-        Node("Self", ("full",), "all pairs"),
-        Node("Window", ("previous",), "p previous elements"),
-        Node("Encoder-Decoder", ("bipartite",), "Y x X"),
-        Node("Masked", ("total-order",), "all previous: p = n - 1"),
-        Node("Identity", (), "itself alone: p = 0"),
+        Node("Self", ("full",), "all pairs", (Full().on(n),)),
+        Node("Window", ("previous",), "p previous elements", (Window(lookback=min(2, n - 2)).on(n),)),
+        Node("Encoder-Decoder", ("bipartite",), "Y x X", (Bipartite(n // 2, n - n // 2).on(n),)),
+        Node("Masked", ("total-order",), "all previous: p = n - 1", (Causal().on(n),)),
+        Node("Identity", (), "itself alone: p = 0", (Identity().on(n),)),
     )
     return _build("family", n, nodes, above)
 
@@ -202,6 +208,7 @@ def _mask(n: int) -> Hierarchy:
             name,
             (kinds[name],) if name in kinds else ("previous",) if name.startswith("Window") else (),
             f"{b.num_edges} of {n * n} pairs",
+            (b,),
         )
         for name, b in bound.items()
     )
@@ -244,6 +251,7 @@ def _symmetry(n: int) -> Hierarchy:
             groups[members[0]].name,
             tuple(kind for kind in members if kind in RANKED),
             ", ".join(relations[kind][0] for kind in members),
+            tuple(relations[kind][1].on(n) for kind in members),
         )
         for members in classes
     )

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from erlangen.attention import attend, plan
+from erlangen.relations import Causal, Documents, Full, Random, Window
 
 LENGTH = 2048
 HEADS, DIM = 4, 64
@@ -17,18 +21,13 @@ TURNS = 3
 
 def chapter(console: Console, out: Path) -> None:
     """What `plan` decides for some relations, and the time beside SDPA with a dense mask."""
-    import torch
-    from rich.table import Table
-
-    import erlangen as er
-
     torch.manual_seed(0)
     relations = {
-        "full": er.Full(),
-        "causal": er.Causal(),
-        "window": er.Window(lookback=128),
-        "packed documents": er.Documents([256] * (LENGTH // 256)) & er.Causal(),
-        "random graph": er.Random(16, seed=0),
+        "full": Full(),
+        "causal": Causal(),
+        "window": Window(lookback=128),
+        "packed documents": Documents([256] * (LENGTH // 256)) & Causal(),
+        "random graph": Random(16, seed=0),
     }
     table = Table(title=f"{LENGTH:,} positions, {HEADS} heads x {DIM}, this CPU; medians of {TURNS} runs")
     for column in ("relation", "pairs", "backend", "attend", "SDPA, dense mask", "largest difference"):
@@ -37,7 +36,7 @@ def chapter(console: Console, out: Path) -> None:
     for name, relation in relations.items():
         mask = torch.from_numpy(relation.on(LENGTH).dense())
         contenders = (
-            lambda relation=relation: er.attend(q, k, v, relation),
+            lambda relation=relation: attend(q, k, v, relation),
             lambda mask=mask: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask),
         )
         with torch.no_grad():
@@ -47,7 +46,7 @@ def chapter(console: Console, out: Path) -> None:
         table.add_row(
             name,
             f"{relation.on(LENGTH).density:.1%}",
-            er.plan(q, k, v, relation).backend,
+            plan(q, k, v, relation).backend,
             *(f"{taken * 1e3:.1f} ms" for taken in times),
             f"{difference:.0e}",
         )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import erlangen.nn.triple_attention
-import erlangen.paper.theorems.higher_order as items
+import erlangen.paper.theorems.ternary_items as items
 from erlangen.attention import attend, attend_triples
 from erlangen.paper.theorems import run
 from erlangen.relations import Full, Geometry, Lines, ProjectivePlane, Triangles, Triples

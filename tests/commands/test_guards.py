@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from erlangen.cli import app
-from erlangen.commands.limits import time_limit
+from erlangen.commands.guards import time_limit
 from erlangen.errors import DataError, ErlangenError, ParameterError
 from erlangen.relations import files, parse
 from erlangen.relations.files import read_relation

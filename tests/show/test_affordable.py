@@ -19,7 +19,7 @@ from erlangen.relations import (
     Random,
     Window,
 )
-from erlangen.show.binding import bind, bind_all, sizes_for
+from erlangen.show.affordable import bind, bind_all, sizes_for
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from textwrap import wrap
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from erlangen.relations import Bipartite, Causal, Full, Identity, Window
-from erlangen.show.style import BLUE, INK, ORANGE, PAPER, QUIET, UNREAD
-from erlangen.taxonomy.hierarchy import Edge, Hierarchy, Node
-from erlangen.taxonomy.table1 import RANKED, TABLE1
+from erlangen.paper.three_orders import RANKED, Edge, Hierarchy, Node
+from erlangen.show.figures import draw_icon
+from erlangen.show.palette import BLUE, INK, ORANGE, PAPER, QUIET
+from erlangen.show.style import write
+from erlangen.taxonomy.table1 import TABLE1
 
 TITLES = {
     "family": ("By family", "an arrow leads to a special case"),
@@ -33,7 +33,7 @@ MATRIX = 0.44
 def levels(shown: Hierarchy) -> dict[str, int]:
     """The level of each node: the length of the longest chain above it.
 
-    >>> from erlangen.taxonomy import hierarchy
+    >>> from erlangen.paper import hierarchy
     >>> levels(hierarchy("symmetry", n=6))
     {'S6': 0, 'S3 x S3': 1, '1': 2}
     """
@@ -47,7 +47,7 @@ def levels(shown: Hierarchy) -> dict[str, int]:
 def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
     """Where each node is drawn, in inches: below the middle of its parents, apart from its neighbours.
 
-    >>> from erlangen.taxonomy import hierarchy
+    >>> from erlangen.paper import hierarchy
     >>> places(hierarchy("symmetry", n=6))["S6"]
     (0.0, 0.0)
     """
@@ -68,7 +68,7 @@ def places(shown: Hierarchy) -> dict[str, tuple[float, float]]:
 def figure(orders: Sequence[Hierarchy]) -> Figure:
     """The picture of the given orders.
 
-    >>> from erlangen.taxonomy import hierarchy
+    >>> from erlangen.paper import hierarchy
     >>> len(figure([hierarchy("mask"), hierarchy("symmetry")]).axes)
     2
     """
@@ -107,9 +107,8 @@ def _stretched(at: dict[str, tuple[float, float]], depth: float) -> dict[str, tu
 
 def save(orders: Sequence[Hierarchy], path: Path) -> None:
     """Write the picture; the file's ending decides the format. Text stays text in an SVG."""
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "erlangen"}):
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure(orders).savefig(path, dpi=160, metadata=metadata)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        write(figure(orders), [path], dpi=160)
 
 
 def _diagram(
@@ -126,7 +125,7 @@ def _diagram(
         _arrow(axes, at[edge.upper], at[edge.lower], _told(edge, shown))
     wrong = {kind for pair in shown.disagreements for kind in (pair.upper, pair.lower)}
     for node in shown.nodes:
-        _box(axes, at[node.label], node, shown.n, ORANGE if wrong & set(node.kinds) else BLUE)
+        _box(axes, at[node.label], node, ORANGE if wrong & set(node.kinds) else BLUE)
     for line, verdict in enumerate(_verdict(shown)):
         color = ORANGE if shown.disagreements else INK
         axes.text(0, top - depth - 0.3 - 0.24 * line, verdict, ha="center", fontsize=10.5, color=color)
@@ -151,8 +150,8 @@ def _arrow(axes: Axes, upper: tuple[float, float], lower: tuple[float, float], l
     axes.text(x, y, label, fontsize=9, color=QUIET, ha="left" if side > 0 else "right", va="center")
 
 
-def _box(axes: Axes, at: tuple[float, float], node: Node, n: int, color: str) -> None:
-    (x, y), masks = at, _matrices(node, n)
+def _box(axes: Axes, at: tuple[float, float], node: Node, color: str) -> None:
+    x, y = at
     corner = x - BOX_WIDE / 2, y - BOX_HIGH / 2
     axes.add_patch(
         FancyBboxPatch(
@@ -165,15 +164,12 @@ def _box(axes: Axes, at: tuple[float, float], node: Node, n: int, color: str) ->
             linewidth=1.8,
         )
     )
-    for index, mask in enumerate(masks):
-        left = corner[0] + 0.08 + index * (MATRIX + 0.05)
-        extent = (left, left + MATRIX, y - MATRIX / 2, y + MATRIX / 2)
-        axes.imshow(
-            mask, cmap=ListedColormap([UNREAD, BLUE]), vmin=0, vmax=1, extent=extent, aspect="auto", zorder=3
-        )
-    left = corner[0] + 0.08 + len(masks) * (MATRIX + 0.05)
+    left = corner[0] + 0.08
+    for bound in node.bounds:
+        draw_icon(axes, bound, (left, left + MATRIX, y - MATRIX / 2, y + MATRIX / 2))
+        left += MATRIX + 0.05
     middle = (left + corner[0] + BOX_WIDE) / 2
-    narrow = len(node.label) > 12 and bool(masks)
+    narrow = len(node.label) > 12 and bool(node.bounds)
     label = node.label.replace("-", "-\n") if narrow else node.label.replace(" x ", " × ")
     axes.text(
         middle,
@@ -201,21 +197,6 @@ def _box(axes: Axes, at: tuple[float, float], node: Node, n: int, color: str) ->
             bbox=badge,
             zorder=4,
         )
-
-
-def _matrices(node: Node, n: int) -> list[np.ndarray]:
-    """The masks of the relations a node stands for; none for those that take any graph."""
-    known = {
-        "Self": Full(),
-        "Full": Full(),
-        "Masked": Causal(),
-        "Identity": Identity(),
-        "Encoder-Decoder": Bipartite(n // 2, n - n // 2),
-        "Window": Window(lookback=min(2, n - 2)),
-        **{f"Window {p}": Window(lookback=p) for p in range(n)},
-    }
-    names = [node.label] if node.label in known else node.note.split(", ")
-    return [known[name].on(n).dense() for name in names if name in known]
 
 
 def _told(edge: Edge, shown: Hierarchy) -> str:

@@ -8,8 +8,9 @@ from math import factorial
 import numpy as np
 import torch
 
+from erlangen import equivariance
+from erlangen.paper.theorems.apparatus import act, every_mask, layer, output, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import act, layer, output, rows
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
 from erlangen.symmetry.translations import translations
@@ -24,14 +25,11 @@ SHIFT = 2
     paper="self-attention is equivariant to permutations",
     corrected="true for every permutation, without positions. The converse is false: for n >= 2 exactly four "
     "relations have the group S_n (empty, identity, full, full without loops; two for n = 1), and absolute "
-    "positions "
-    "break it",
+    "positions break it",
     printed="holds",
     meant="holds",
 )
 def theorem_5(trial: Trial) -> None:
-    from erlangen import equivariance
-
     made, x = layer("SelfAttention"), rows(N)
     group = symmetry(Full(), N)
     trial.exact("the group of the relation is S_n", group.order == 720 and group.exact, n=N)
@@ -85,8 +83,7 @@ def _orbitals(n: int) -> int:
 
 def _fully_symmetric(n: int) -> int:
     """How many relations on n positions are kept by every permutation, over all 2^(n^2) of them."""
-    codes = np.arange(2 ** (n * n))
-    masks = (codes[:, None] >> np.arange(n * n) & 1).astype(bool).reshape(-1, n, n)
+    masks = every_mask(n)
     kept = np.ones(len(masks), bool)
     for pi in permutations(range(n)):
         kept &= (masks[:, pi][:, :, pi] == masks).all((1, 2))
@@ -97,17 +94,14 @@ def _fully_symmetric(n: int) -> int:
     "Theorem 6",
     paper="masked attention is equivariant to translations",
     corrected="its finite group is trivial for n >= 2. What holds: the mask is Toeplitz; behind a "
-    "disconnected prefix "
-    "a sequence is represented as before; f(X)[:k] = f(X[:k]). The proof shows that a translation keeps the "
-    "order of "
-    "the pairs it moves; equivariance needs N_(i+m) = N_i + m, which no row has",
+    "disconnected prefix a sequence is represented as before; f(X)[:k] = f(X[:k]). The proof shows that a "
+    "translation keeps the order of the pairs it moves; equivariance needs N_(i+m) = N_i + m, which no row "
+    "has",
     printed="fails",
     meant="with correction",
     proof="fails",
 )
 def theorem_6(trial: Trial) -> None:
-    from erlangen import equivariance
-
     made, x = layer("MaskedAttention"), rows(N)
     h = output(made, x)
     for n in range(2, 9):
@@ -155,9 +149,8 @@ def theorem_6(trial: Trial) -> None:
     mask = Causal().on(N).dense()
     trial.step("a translation keeps the order: j <= i gives j + m <= i + m", _toeplitz(mask))
     trial.slip(
-        f"that does not make f equivariant: it needs N_(i+m) = N_i + m, and {len(_core(mask, 1))} of "
-        f"{N - 1} rows have "
-        "it for m = 1",
+        f"that does not make f equivariant: it needs N_(i+m) = N_i + m, and {len(_core(mask, 1))} of {N - 1} "
+        "rows have it for m = 1",
         not _core(mask, 1) and N > 1,
     )
     left = sorted(set((np.arange(N) + SHIFT).tolist()) - set(range(N)))
@@ -179,8 +172,6 @@ def theorem_6(trial: Trial) -> None:
     proof="fails",
 )
 def theorem_7(trial: Trial) -> None:
-    from erlangen import equivariance
-
     n, p = 9, 2
     made, x = layer("StridedAttention", p + 1), rows(n)
     h = output(made, x)
@@ -263,8 +254,7 @@ def _core(mask: np.ndarray, m: int) -> list[int]:
     "Corollary 1",
     paper="the biases of strided attention include those of masked attention",
     corrected="as families: W_p is the order <= on [n] iff p >= n - 1, so p follows the length; no one p "
-    "does for "
-    "every n. The proof's choice t = n leaves one row: meant is t = 0",
+    "does for every n. The proof's choice t = n leaves one row: meant is t = 0",
     printed="holds",
     meant="holds",
     proof="with correction",
@@ -297,15 +287,12 @@ def corollary_1(trial: Trial) -> None:
     "Theorem 8",
     paper="encoder-decoder attention is equivariant to block permutations",
     corrected="to those that keep each block: S_m x S_n. Read as the permutations that keep the equivalence "
-    "~, as the "
-    "proof defines them, it fails for m = n: exchanging the blocks keeps ~, and is no symmetry",
+    "~, as the proof defines them, it fails for m = n: exchanging the blocks keeps ~, and is no symmetry",
     printed="with correction",
     meant="holds",
     proof="with correction",
 )
 def theorem_8(trial: Trial) -> None:
-    from erlangen import equivariance
-
     for m, n in ((1, 2), (3, 4), (3, 3)):
         group = symmetry(Bipartite(encoder=m, decoder=n))
         trial.exact("S_m x S_n", group.exact and group.order == factorial(m) * factorial(n), n=m + n)
@@ -325,8 +312,7 @@ def theorem_8(trial: Trial) -> None:
     keeps = all((block[a] == block[b]) == (a // 3 == b // 3) for a in range(6) for b in range(6))
     trial.refuted(
         "two readings of a block permutation: if it keeps each block, the layer is equivariant to it; if it "
-        "keeps the "
-        f"partition, exchanging X and Y at m = n = 3 is one, and is off by {gap:.2g}",
+        f"keeps the partition, exchanging X and Y at m = n = 3 is one, and is off by {gap:.2g}",
         gap > 1e-4 and keeps and not symmetry(Bipartite(3, 3)).contains(swap),
     )
     trial.by_theorem(
@@ -344,11 +330,7 @@ def theorem_8(trial: Trial) -> None:
         "a permutation inside X and inside Y is an automorphism", symmetry(Bipartite(3, 3)).contains(inside)
     )
     trial.slip(
-        "from x_i ~ x_j and sigma(x_i) ~ sigma(x_j) it does not follow that sigma(x_i) is in X: the "
-        "exchange of X and Y "
-        "sends both into Y",
+        "from x_i ~ x_j and sigma(x_i) ~ sigma(x_j) it does not follow that sigma(x_i) is in X: the exchange "
+        "of X and Y sends both into Y",
         keeps and (block[:3] == 1).all(),
     )
-
-
-ITEMS = (theorem_5, theorem_6, theorem_7, corollary_1, theorem_8)

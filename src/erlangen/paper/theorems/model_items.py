@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.collections import LineCollection
 
 from erlangen.audit.api import audit
 from erlangen.models import S4, Bahdanau
+from erlangen.paper.figure_5 import Layer, figure
 from erlangen.paper.table2.architectures import unlimiformer
 from erlangen.paper.table2.measured import CLAIMS, Call, Implementation, Measurement, measure
+from erlangen.paper.theorems.apparatus import layer, output, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import layer, output, rows
 from erlangen.relations import Bipartite, Causal, Full
-from erlangen.show.architecture import Layer, figure
 
 N = 6
 LABEL = 4
@@ -54,14 +55,11 @@ def _reads(call: Call, keys: int) -> bool:
 
 @statement(
     "Table 2",
-    paper="GAT uses graph-based attention, BERT self-attention, GPT masked, Unlimiformer sparse, ViT "
-    "strided and T5 "
-    "encoder-decoder attention",
+    paper="GAT uses graph-based attention, BERT self-attention, GPT masked, Unlimiformer sparse, ViT strided "
+    "and T5 encoder-decoder attention",
     corrected="GAT, BERT and GPT: so measured. ViT: full attention over patches (the stride is in the patch "
-    "embedding). "
-    "Unlimiformer: nearest keys, which depend on the data, beside full and causal attention. T5: full, "
-    "causal and "
-    "bipartite, the last a third of its calls",
+    "embedding). Unlimiformer: nearest keys, which depend on the data, beside full and causal attention. T5: "
+    "full, causal and bipartite, the last a third of its calls",
     printed="fails",
     meant="with correction",
 )
@@ -100,8 +98,7 @@ def table_2(trial: Trial) -> None:
     "Section 3.2: S4",
     paper="models like S4 use strided attention",
     corrected="S4 has no attention: it is a signed causal convolution, whose kernel does not depend on the "
-    "data and "
-    "reaches back to the first position",
+    "data and reaches back to the first position",
     printed="fails",
     meant="fails",
 )
@@ -131,9 +128,8 @@ def state_space(trial: Trial) -> None:
     trial.model(name, "it does not keep constants", spread > 1e-4)
     negative = float(kernel.min())
     trial.gap(
-        f"S4 makes {seen} attention calls; its kernel has the weight {negative:.2g}, which no softmax "
-        "gives, and of a "
-        f"constant input it makes rows that differ by {spread:.2g}",
+        f"S4 makes {seen} attention calls; its kernel has the weight {negative:.2g}, which no softmax gives, "
+        f"and of a constant input it makes rows that differ by {spread:.2g}",
         seen == 0 and negative < -1e-4 and spread > 1e-4 and far,
     )
 
@@ -157,9 +153,8 @@ def appendix_bert(trial: Trial) -> None:
 @statement(
     "Appendix A.2",
     paper="GPT, a decoder alone, limits the connections of a token to the tokens before it",
-    corrected="to itself and the tokens before it, in every call; there is no second sequence. (The "
-    "appendix cites "
-    "Transformer-XL here; Table 2 cites GPT.)",
+    corrected="to itself and the tokens before it, in every call; there is no second sequence. (The appendix "
+    "cites Transformer-XL here; Table 2 cites GPT.)",
     printed="holds",
     meant="holds",
 )
@@ -175,11 +170,10 @@ def appendix_gpt(trial: Trial) -> None:
 @statement(
     "Appendix A.3",
     paper="T5 joins an encoder with self-attention and a decoder with masked attention by encoder-decoder "
-    "attention; "
-    "Bahdanau's model does so with recurrent layers",
-    corrected="three relations, and no other call: full in the encoder, causal in the decoder, every "
-    "decoder position "
-    "reads every encoder state. Bahdanau's decoder reads all source states at each step, between two GRUs",
+    "attention; Bahdanau's model does so with recurrent layers",
+    corrected="three relations, and no other call: full in the encoder, causal in the decoder, every decoder "
+    "position reads every encoder state. Bahdanau's decoder reads all source states at each step, between "
+    "two GRUs",
     printed="holds",
     meant="holds",
 )
@@ -207,8 +201,8 @@ def appendix_t5(trial: Trial) -> None:
     paper="each attention head of Unlimiformer reads only the k nearest tokens, and other heads may read "
     "others",
     corrected="so does each head that reads the input from the decoder, and its k keys follow the instance. "
-    "The encoder "
-    "reads all of its chunk and the decoder all of its past. Measured on erlangen's implementation",
+    "The encoder reads all of its chunk and the decoder all of its past. Measured on erlangen's "
+    "implementation",
     printed="with correction",
     meant="holds",
 )
@@ -242,8 +236,7 @@ def appendix_unlimiformer(trial: Trial) -> None:
     "Appendix A.5",
     paper="ViT cuts an image into patches and uses strided attention to limit which patches relate",
     corrected="the patches are tokens, and every call relates all of them: the stride is that of the "
-    "convolution that "
-    "cuts the patches, and limits nothing in attention",
+    "convolution that cuts the patches, and limits nothing in attention",
     printed="fails",
     meant="fails",
 )
@@ -268,8 +261,8 @@ def appendix_vit(trial: Trial) -> None:
     paper="a masked language model such as BERT masks tokens, by a label in their place, and not the "
     "attention matrix",
     corrected="with labels in place of two tokens every call still reads all pairs, the labels among them, "
-    "and what is "
-    "said at a label depends on every token. An attention mask at the same places takes their columns away",
+    "and what is said at a label depends on every token. An attention mask at the same places takes their "
+    "columns away",
     printed="holds",
     meant="holds",
 )
@@ -315,18 +308,14 @@ def _masked_inputs(inputs: Any) -> tuple[Any, Any, Any]:
 
 @statement(
     "Figure 5",
-    paper="A: BERT connects all tokens; B: GPT previous ones only; C: T5 encoder to decoder; D: "
-    "Unlimiformer k = 2 tokens, "
-    "others in other heads; E: ViT by strides",
-    corrected="A to D as told, drawn from the measurement edge by edge; D for the heads that read the "
-    "input. E: every "
-    "patch connects to every patch",
+    paper="A: BERT connects all tokens; B: GPT previous ones only; C: T5 encoder to decoder; D: Unlimiformer "
+    "k = 2 tokens, others in other heads; E: ViT by strides",
+    corrected="A to D as told, drawn from the measurement edge by edge; D for the heads that read the input. "
+    "E: every patch connects to every patch",
     printed="with correction",
     meant="with correction",
 )
 def figure_5(trial: Trial) -> None:
-    from matplotlib.collections import LineCollection
-
     panels = {"A": "BERT", "B": "GPT", "C": "T5", "E": "ViT"}
     first = {panel: _measured(trial, model)[0] for panel, model in panels.items()}
     first["D"] = measure(Implementation("erlangen Unlimiformer, k = 2", "erlangen", lambda: unlimiformer(2)))
@@ -349,16 +338,3 @@ def figure_5(trial: Trial) -> None:
     trial.gap(
         f"E: the calls of {first['E'].name} are {', '.join(kinds['E'])}: no stride", kinds["E"] == {"full"}
     )
-
-
-ITEMS = (
-    table_2,
-    state_space,
-    appendix_bert,
-    appendix_gpt,
-    appendix_t5,
-    appendix_unlimiformer,
-    appendix_vit,
-    footnote_4,
-    figure_5,
-)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import torch
 
+from erlangen import equivariance
+from erlangen.paper.theorems.apparatus import layer, rows
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import layer, rows
 from erlangen.relations import (
     ALiBi,
     Causal,
@@ -30,7 +32,6 @@ _OPEN = "left open (section 4): relations that are not binary"
 
 def _outputs(relation: Relation | WeightedRelation, x: Any) -> Any:
     """What one layer with two heads gives, over this relation; its parameters are always the same."""
-
     made = layer("Attention", 2, relation)
     with torch.no_grad():
         return made(x)
@@ -55,10 +56,6 @@ def _rational_log_weights(weighted: WeightedRelation, n: int) -> list[list[list[
     beyond=True,
 )
 def row_scaling(trial: Trial) -> None:
-    from itertools import permutations
-
-    from erlangen import equivariance
-
     random = np.random.default_rng(0)
     for n in (3, 4, 5):
         mask = random.random((n, n)) < 0.8
@@ -240,6 +237,3 @@ def t5_buckets(trial: Trial) -> None:
             _outputs(fixed, longer)[shift:],
             _outputs(Weighted(Full(), absolute[:, :N, :N]), x),
         )
-
-
-ITEMS = (row_scaling, causal_alibi, t5_buckets)

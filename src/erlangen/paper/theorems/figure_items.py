@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_rgb
 
-from erlangen.paper import figures
+from erlangen.paper import figures_1_to_4
+from erlangen.paper.theorems.apparatus import layer, output, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
-from erlangen.paper.theorems.layers import layer, output, rows, weights
 from erlangen.show.figures import figure
-from erlangen.show.style import UNREAD
+from erlangen.show.palette import UNREAD
 
 
 def _check(trial: Trial, number: int, region: np.ndarray, made: Any, *inputs: Any) -> None:
     """The layer weighs exactly the region the text names, and the picture shows exactly those cells."""
-    from matplotlib.colors import to_rgb
-
-    drawn = figures.FIGURES[number - 1]
+    drawn = figures_1_to_4.FIGURES[number - 1]
     bound = drawn.relation.on(drawn.n)
     trial.exact(
         "the relation that is drawn is the one told of", np.array_equal(bound.dense(), region), n=drawn.n
@@ -41,7 +40,7 @@ def _check(trial: Trial, number: int, region: np.ndarray, made: Any, *inputs: An
     meant="holds",
 )
 def figure_1(trial: Trial) -> None:
-    n = figures.FIGURES[0].n
+    n = figures_1_to_4.FIGURES[0].n
     _check(trial, 1, np.ones((n, n), bool), layer("SelfAttention"), rows(n))
 
 
@@ -54,7 +53,7 @@ def figure_1(trial: Trial) -> None:
     meant="holds",
 )
 def figure_2(trial: Trial) -> None:
-    drawn = figures.FIGURES[1]
+    drawn = figures_1_to_4.FIGURES[1]
     n, m = drawn.n, 3
     region = np.zeros((n, n), bool)
     region[m:, :m] = True
@@ -74,7 +73,7 @@ def figure_2(trial: Trial) -> None:
     meant="holds",
 )
 def figure_3(trial: Trial) -> None:
-    n = figures.FIGURES[2].n
+    n = figures_1_to_4.FIGURES[2].n
     _check(trial, 3, np.tri(n, dtype=bool), layer("MaskedAttention"), rows(n))
 
 
@@ -87,10 +86,7 @@ def figure_3(trial: Trial) -> None:
     meant="holds",
 )
 def figure_4(trial: Trial) -> None:
-    n = figures.FIGURES[3].n
+    n = figures_1_to_4.FIGURES[3].n
     region = np.tri(n, dtype=bool) & ~np.tri(n, k=-3, dtype=bool)
     _check(trial, 4, region, layer("StridedAttention", 3), rows(n))
     trial.exact("zeros in the lower triangle", (np.tri(n, dtype=bool) & ~region).any(), n=n)
-
-
-ITEMS = (figure_1, figure_2, figure_3, figure_4)

@@ -1,0 +1,10 @@
+"""The colours of all pictures, in matplotlib and on pages; colour-blind readers can tell them apart."""
+
+INK = "#22313f"
+QUIET = "#8795a1"
+PAPER = "#ffffff"
+UNREAD = "#eef1f4"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
+PEACH = "#f0c4aa"
+"""What is expected and not read: a pale orange."""
