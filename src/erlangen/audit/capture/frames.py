@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.capture.tape import tensors
+
 
 @dataclass(eq=False)
 class Frame:
@@ -25,6 +27,12 @@ class Frame:
     """The line whose step made it opaque."""
     calls: int = 0
     """How many calls its own code has made so far."""
+
+    @property
+    def hidden_states(self) -> torch.Tensor | None:
+        """The first floating tensor of shape (batch, length, dim) among the arguments."""
+        given = tensors((self.args, self.kwargs))
+        return next((t for t in given if t.is_floating_point() and t.dim() == 3), None)
 
 
 class Frames:

@@ -9,6 +9,7 @@ sessions of the thread it runs in and is the plain function for everybody else.
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -163,6 +164,11 @@ def called(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(*args, **kwargs)
     finally:
         eval_frame.set_eval_frame(compiler)
+
+
+def loaded(module: str, name: str) -> FunctionType | None:
+    """A function to watch; None if its module was never imported."""
+    return getattr(sys.modules.get(module), name, None)
 
 
 def _through(record: Record, run: Any, plain: Any, /, *args: Any, **kwargs: Any) -> Any:
