@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +37,21 @@ class EdgeSoftmaxCall(Call):
 
     @classmethod
     def watch(cls, session: Session) -> None:
-        edges = _Edges(session.model)
+        edges: Any = None
+        thread = threading.get_ident()
+
+        def see(module: nn.Module, inputs: Any) -> None:
+            nonlocal edges
+            if threading.get_ident() == thread:
+                edges = inputs[0]
+
+        for module in session.model.modules():
+            for name in ("register_propagate_forward_pre_hook", "register_edge_update_forward_pre_hook"):
+                if hasattr(module, name):
+                    session.at_end(getattr(module, name)(see).remove)
 
         def record(run: Callable[..., Any], src: torch.Tensor, **arguments: Any) -> EdgeSoftmaxCall:
-            sources, targets = edges.of(src, arguments.get("index"))
+            sources, targets = _by_target(edges, src, arguments.get("index"))
             nodes = arguments.get("num_nodes") or max(int(sources.max()), int(targets.max())) + 1
             keys = max(nodes, int(sources.max()) + 1) if sources.numel() else nodes
             return cls(
@@ -49,7 +59,6 @@ class EdgeSoftmaxCall(Call):
                 run, src, arguments, sources, targets,
             )  # fmt: skip
 
-        session.during(edges)
         session.watch_function(loaded("torch_geometric.utils._softmax", "softmax"), record)
 
     @property
@@ -85,41 +94,15 @@ class EdgeSoftmaxCall(Call):
         return Support((heads,))
 
 
-class _Edges:
-    """The `edge_index` of the message passing that runs, seen by torch-geometric's own hooks."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._edge_index: Any = None
-        self._thread = 0
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Edges:
-        self._thread = threading.get_ident()
-        with ExitStack() as stack:
-            for module in self._model.modules():
-                for name in ("register_propagate_forward_pre_hook", "register_edge_update_forward_pre_hook"):
-                    if hasattr(module, name):
-                        stack.callback(getattr(module, name)(self._see).remove)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-        self._edge_index = None
-
-    def _see(self, module: nn.Module, inputs: Any) -> None:
-        if threading.get_ident() == self._thread:
-            self._edge_index = inputs[0]
-
-    def of(self, scores: torch.Tensor, index: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """(sources, targets) of the edges that the scores belong to, which are grouped by `index`."""
-        edges = self._edge_index
-        if not isinstance(edges, torch.Tensor) or edges.shape != (2, scores.shape[0]) or scores.dim() > 2:
-            raise ValueError("the softmax does not run over the edges of an edge_index of shape (2, edges)")
-        sources, targets = edges
-        if index is not None and not torch.equal(index, targets):
-            if not torch.equal(index, sources):
-                raise ValueError("the softmax groups edges by something other than their target")
-            sources, targets = targets, sources
+def _by_target(
+    edges: Any, scores: torch.Tensor, index: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(sources, targets) of the edges that the scores belong to, which `index` groups by target."""
+    if not isinstance(edges, torch.Tensor) or edges.shape != (2, scores.shape[0]) or scores.dim() > 2:
+        raise ValueError("the softmax does not run over the edges of an edge_index of shape (2, edges)")
+    sources, targets = edges
+    if index is None or torch.equal(index, targets):
         return sources, targets
+    if torch.equal(index, sources):
+        return targets, sources
+    raise ValueError("the softmax groups edges by something other than their target")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -36,7 +36,7 @@ class Session:
     `batch` is the number of sequences in the input: it tells batch items from heads in folded shapes.
 
     What is watched is up to the attention APIs: each is asked once, by `watch`, and says it by the methods
-    `watch_torch`, `watch_function`, `watch_steps`, `watch_modules` and `during`.
+    `watch_torch`, `watch_function`, `watch_steps`, `watch_modules` and `at_end`.
     """
 
     def __init__(self, model: nn.Module, observe: Observer, batch: int = 1) -> None:
@@ -84,9 +84,9 @@ class Session:
         """Modules that a step marked as opaque; `record` gets the call of the module when it is left."""
         self._modules = record
 
-    def during(self, context: AbstractContextManager[Any]) -> None:
-        """What is entered with the session and left with it, such as hooks."""
-        self._stack.enter_context(context)
+    def at_end(self, undo: Callable[[], Any]) -> None:
+        """What the end of the session undoes, such as hooks."""
+        self._stack.callback(undo)
 
     def emit(self, make: Callable[[], Call], name: str | None = None) -> None:
         """Build and hand on one call; what cannot be built or measured is unexplained, never an error."""

@@ -18,49 +18,27 @@ from erlangen.audit.capture.unexplained import Unexplained
 
 PRODUCTS = {"matmul", "bmm", "einsum", "baddbmm", "mm", "rmatmul"}
 ADDING = {"add", "radd", "iadd", "sub", "subtract", "isub"}
-ENTRYWISE = ADDING | {
-    *("mul", "multiply", "rmul", "imul", "div", "divide", "true_divide", "truediv", "itruediv", "rsub"),
-    *("neg", "masked_fill", "where", "tanh", "clamp", "clip", "maximum", "minimum", "nan_to_num"),
-    *("to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
-    *("dropout", "alpha_dropout", "softmax", "abs", "relu", "leaky_relu", "square", "pow", "dropout1d"),
-}
 SCALING = {
     *("mul", "multiply", "imul", "div", "divide", "true_divide", "truediv", "itruediv", "neg", "tanh", "to"),
     *("type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
 }
+"""Steps of which zeros are zeros, whatever else they are given."""
+ENTRYWISE = {
+    *(*ADDING, *SCALING, "rmul", "rsub", "masked_fill", "where", "clamp", "clip", "maximum", "minimum"),
+    *("nan_to_num", "dropout", "alpha_dropout", "dropout1d", "softmax", "abs", "relu", "leaky_relu"),
+    *("square", "pow"),
+}
 RESHAPING = {
-    "view",
-    "reshape",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "flatten",
-    "unflatten",
-    "expand_as",
-    "view_as",
+    *("view", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "unflatten", "expand_as", "view_as"),
 }
+TRANSPOSING = {"transpose", "permute", "swapdims"}
+_WRITING = {"setitem", "index_put", "scatter"}
 MOVING = {
-    *("cat", "concat", "stack", "pad", "getitem", "setitem", "as_strided", "gather", "index_select", "flip"),
-    *(
-        "roll",
-        "chunk",
-        "split",
-        "take_along_dim",
-        "scatter",
-        "movedim",
-        "swapaxes",
-        "repeat",
-        "unfold",
-        "unbind",
-    ),
-    *("tril", "triu", "repeat_interleave", "index_put", "rearrange", "narrow", "select", "scatter_add"),
+    *(*_WRITING, "cat", "concat", "stack", "pad", "getitem", "as_strided", "gather", "index_select", "flip"),
+    *("roll", "chunk", "split", "take_along_dim", "movedim", "swapaxes", "repeat", "unfold", "unbind"),
+    *("tril", "triu", "repeat_interleave", "rearrange", "narrow", "select", "scatter_add"),
 }
-
-MOVING_ZEROS = (MOVING | RESHAPING | {"transpose", "permute", "swapdims"}) - {
-    "setitem",
-    "index_put",
-    "scatter",
-}
+MOVING_ZEROS = (MOVING | RESHAPING | TRANSPOSING) - _WRITING
 """Steps that only move entries, so that zeros stay zeros."""
 
 
@@ -105,9 +83,8 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Ref:
-    """A tracked argument: its value as recorded and the node that can replay it."""
+    """A tracked argument: the node that can replay it."""
 
-    tensor: torch.Tensor
     node: Node
 
 
@@ -153,7 +130,7 @@ class Tape:
             node = self.node(value)
             if node is None or not value.is_floating_point():
                 return value
-            return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(value, node)
+            return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(node)
         if isinstance(value, tuple | list):
             return type(value)(map(self.refer, value)) if type(value) in (tuple, list) else value
         return value
@@ -185,7 +162,7 @@ class Tape:
         if name == "setitem":
             self.put(args[0], opaque(args[0], nodes[-1]))
             return
-        moved = name in MOVING or name in RESHAPING or name in ("transpose", "permute", "swapdims")
+        moved = name in MOVING or name in RESHAPING or name in TRANSPOSING
         if not (moved or name in ENTRYWISE):
             return
         if not isinstance(out, torch.Tensor):
@@ -220,26 +197,14 @@ class Tape:
         numbers = [
             value for value in (*args, *kwargs.values()) if isinstance(value, float | int) and value != 0
         ]
-        return (name in ADDING and all(vanishing) and not numbers) or (
-            name in MOVING_ZEROS and all(vanishing)
-        )
+        return all(vanishing) and (name in MOVING_ZEROS or (name in ADDING and not numbers))
 
 
 def opaque(tensor: torch.Tensor, parent: Node | None) -> Node:
     """A node that remembers descent but cannot be replayed."""
-    softmax = None if parent is None else parent.softmax
-    factors = None if parent is None else parent.factors
-    return Node(
-        None,
-        ((), {}),
-        tensor.shape,
-        tensor.dtype,
-        tensor.device,
-        (-2, -1),
-        factors,
-        opaque=True,
-        softmax=softmax,
-    )
+    factors, softmax = (None, None) if parent is None else (parent.factors, parent.softmax)
+    like = tensor.shape, tensor.dtype, tensor.device
+    return Node(None, ((), {}), *like, (-2, -1), factors, opaque=True, softmax=softmax)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -318,7 +283,7 @@ def carried_axes(
 ) -> tuple[int, int] | None:
     """Where the two free axes of a chain are after a step; None when the step moves entries otherwise."""
     a, b = parent.axes
-    if name in ("transpose", "swapaxes", "swapdims", "permute"):
+    if name in TRANSPOSING or name == "swapaxes":
         dims = [*args[1:], *kwargs.values()]
         dims = list(dims[0]) if dims and isinstance(dims[0], tuple | list | torch.Size) else dims
         rank = len(parent.shape)
