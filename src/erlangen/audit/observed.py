@@ -26,7 +26,7 @@ class Measured:
     index: int
     module: str
     api: str
-    """The name of the attention API; "module" when its module was measured as a whole."""
+    """The name of the attention API; `module` when its module was measured as a whole."""
     batch: int
     heads: int
     queries: int

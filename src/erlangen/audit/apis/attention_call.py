@@ -66,10 +66,8 @@ class Call(ABC):
 
     @abstractmethod
     def log_weights(self) -> torch.Tensor | None:
-        """What is added to the scores, (batch or 1, heads or 1, queries, keys); None for nothing.
-
-        Masked pairs have a value of `MASKING` or lower.
-        """
+        """What is added to the scores, of a shape that broadcasts to (batch, heads, queries, keys); None for
+        nothing. What it says of pairs that are not read counts for nothing."""
 
     @abstractmethod
     def alpha(self) -> torch.Tensor | None:
