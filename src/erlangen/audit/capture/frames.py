@@ -44,32 +44,18 @@ class Frames:
             self._names.setdefault(id(module), name)
         self._model = model
         self._leaving = leaving
-        self._handles: list[Any] = []
         self.stack: list[Frame] = []
         self.paused = False
         self._thread = 0
 
-    def __enter__(self) -> Frames:
+    def watch(self, at_end: Callable[[Callable[[], None]], None]) -> None:
+        """Follow the module calls of this thread; `at_end` is told how that ends."""
         self._thread = threading.get_ident()
-        try:
-            self._register()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def _register(self) -> None:
+        at_end(self.stack.clear)
         for module in dict.fromkeys(self._model.modules()):
-            if isinstance(module, torch.jit.ScriptModule):
-                continue
-            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self.stack.clear()
+            if not isinstance(module, torch.jit.ScriptModule):
+                at_end(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+                at_end(module.register_forward_hook(self._leave, always_call=True).remove)
 
     def name(self) -> str:
         """The name of the innermost running module that has parts or parameters of its own."""

@@ -19,7 +19,7 @@ from erlangen.audit.capture.frames import Frame, Frames
 from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import Tape
 from erlangen.audit.capture.unexplained import Unexplained
-from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, arguments_of, unobserved
+from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, arguments_of, unobserved, watching
 from erlangen.errors import DataError
 
 Observer = Callable[[Call], None]
@@ -55,10 +55,10 @@ class Session:
 
     def __enter__(self) -> Session:
         with ExitStack() as self._stack:
-            self._stack.enter_context(self.frames)
+            self.frames.watch(self.at_end)
             for api in APIS.values():
                 api.watch(self)
-            self._stack.enter_context(Watcher(self._functions, lambda: self.frames.paused))
+            self._stack.enter_context(watching(Watcher(self._functions, lambda: self.frames.paused)))
             self._stack.enter_context(_Mode(self))
             self._stack = self._stack.pop_all()
         return self

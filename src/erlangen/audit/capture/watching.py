@@ -33,34 +33,33 @@ class ObservingMode(TorchFunctionMode):
     """A function mode of the audit, which the code of the watched functions must not see."""
 
 
+@dataclass(eq=False)
 class Watcher:
-    """One who watches functions in one thread, from `__enter__` to `__exit__`."""
+    """One who watches functions in one thread."""
 
-    def __init__(self, functions: dict[FunctionType, Record], paused: Callable[[], bool]) -> None:
-        self._functions = functions
-        self.paused = paused
-        """Whether calls are to be passed over: those of a probe, and those inside a watched function."""
-
-    def __enter__(self) -> Watcher:
-        try:
-            for function in self._functions:
-                _hold(function, self)
-            _sessions().append(self)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        active = _sessions()
-        if self in active:
-            active.remove(self)
-        for function in self._functions:
-            _release(function, self)
+    functions: dict[FunctionType, Record]
+    paused: Callable[[], bool]
+    """Whether calls are to be passed over: those of a probe, and those inside a watched function."""
 
     def record_of(self, function: FunctionType) -> Record | None:
         """What to do with a call of this function now; None: nothing."""
-        return None if self.paused() else self._functions.get(function)
+        return None if self.paused() else self.functions.get(function)
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """A block in which a watcher sees the calls that its thread makes."""
+    active = _sessions()
+    try:
+        for function in watcher.functions:
+            _hold(function, watcher)
+        active.append(watcher)
+        yield
+    finally:
+        if watcher in active:
+            active.remove(watcher)
+        for function in watcher.functions:
+            _release(function, watcher)
 
 
 @dataclass(eq=False)
