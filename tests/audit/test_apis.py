@@ -34,6 +34,14 @@ QUESTIONS = ("declared", "measured", "log_weights", "alpha", "vectors", "cache_k
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
+@pytest.fixture(autouse=True)
+def _compiles_anew():
+    """FlexAttention fails on a mask with other captured values than those it was compiled for before."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
 class Model(nn.Module):
     """One call of an attention API over a mask, True = may read, and a bias of every pair."""
 

@@ -12,7 +12,7 @@ import torch
 from erlangen.audit.apis.attention_call import Call, register
 from erlangen.audit.capture.content_keys import content_key, fingerprint
 from erlangen.audit.capture.frames import Frame
-from erlangen.audit.capture.tape import tensors
+from erlangen.audit.capture.tape import mapped, tensors
 from erlangen.audit.state import RandomState, holdings_of
 from erlangen.audit.witnesses.measured import Probe, read_off
 from erlangen.errors import DataError
@@ -110,12 +110,21 @@ class ModuleCall(Call):
 
 
 def _runner(frame: Frame, hidden: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The module call again, as a function of its hidden states."""
+    """The module call again, as a function of its hidden states; all else of a batch is copied as they are."""
     held = holdings_of(frame.module)
 
     def run(value: torch.Tensor) -> torch.Tensor:
         copies = value.shape[0] // hidden.shape[0]
-        args, kwargs = (_swap(part, hidden, value, copies) for part in (frame.args, frame.kwargs))
+
+        def given(argument: Any) -> Any:
+            if argument is hidden:
+                return value
+            of_batch = isinstance(argument, torch.Tensor) and argument.shape[:1] == hidden.shape[:1]
+            return (
+                argument.repeat(copies, *[1] * (argument.dim() - 1)) if of_batch and copies > 1 else argument
+            )
+
+        args, kwargs = mapped((frame.args, frame.kwargs), given)
         random = RandomState.now()
         try:
             out = frame.module(*args, **kwargs)
@@ -134,16 +143,3 @@ def _runner(frame: Frame, hidden: torch.Tensor) -> Callable[[torch.Tensor], torc
         return produced[0]
 
     return run
-
-
-def _swap(value: Any, old: torch.Tensor, new: torch.Tensor, copies: int) -> Any:
-    """The arguments with new hidden states; for copies of the batch, all else of a batch is repeated."""
-    if value is old:
-        return new
-    if isinstance(value, torch.Tensor) and copies > 1 and value.dim() and value.shape[0] == old.shape[0]:
-        return value.repeat(copies, *[1] * (value.dim() - 1))
-    if type(value) in (tuple, list):
-        return type(value)(_swap(part, old, new, copies) for part in value)
-    if isinstance(value, dict):
-        return {key: _swap(part, old, new, copies) for key, part in value.items()}
-    return value

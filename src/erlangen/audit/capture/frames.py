@@ -39,9 +39,7 @@ class Frames:
     """The stack of running module calls, innermost last."""
 
     def __init__(self, model: nn.Module, leaving: Callable[[Frame], None]) -> None:
-        self._names: dict[int, str] = {}
-        for name, module in model.named_modules():
-            self._names.setdefault(id(module), name)
+        self._names = {id(module): name for name, module in model.named_modules()}
         self._model = model
         self._leaving = leaving
         self.stack: list[Frame] = []
@@ -52,7 +50,7 @@ class Frames:
         """Follow the module calls of this thread; `at_end` is told how that ends."""
         self._thread = threading.get_ident()
         at_end(self.stack.clear)
-        for module in dict.fromkeys(self._model.modules()):
+        for module in self._model.modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 at_end(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
                 at_end(module.register_forward_hook(self._leave, always_call=True).remove)

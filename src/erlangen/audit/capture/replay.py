@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from erlangen.audit.capture.masking import leveled
-from erlangen.audit.capture.tape import ADDING, Node, Ref, in_place, name_of
+from erlangen.audit.capture.tape import ADDING, Node, Ref, in_place, mapped, name_of
 
 
 def replay(node: Node, memory: dict[int, torch.Tensor] | None = None, *, level: bool = True) -> torch.Tensor:
@@ -24,7 +24,11 @@ def replay(node: Node, memory: dict[int, torch.Tensor] | None = None, *, level: 
         for bias in node.arguments[0]:
             value = value + (leveled(bias) if level else bias)
     else:
-        args, kwargs = (_materialize(part, memory, level) for part in node.arguments)
+
+        def value_of(argument: Any) -> Any:
+            return replay(argument.node, memory, level=level) if isinstance(argument, Ref) else argument
+
+        args, kwargs = mapped(node.arguments, value_of)
         name = name_of(node.function)
         if name in ("dropout", "alpha_dropout", "dropout1d"):
             value = args[0]
@@ -46,13 +50,3 @@ def _level(arguments: Any, recorded: tuple[Any, ...], sign: int) -> Any:
     if isinstance(arguments, dict):
         return {k: leveled(v, sign) if id(v) in plain else v for k, v in arguments.items()}
     return tuple(leveled(value, sign) if id(value) in plain else value for value in arguments)
-
-
-def _materialize(value: Any, memory: dict[int, torch.Tensor], level: bool) -> Any:
-    if isinstance(value, Ref):
-        return replay(value.node, memory, level=level)
-    if type(value) in (tuple, list):
-        return type(value)(_materialize(part, memory, level) for part in value)
-    if isinstance(value, dict):
-        return {key: _materialize(part, memory, level) for key, part in value.items()}
-    return value

@@ -121,19 +121,15 @@ class Tape:
         return [node for tensor in tensors(arguments) if (node := self.node(tensor)) is not None]
 
     def refer(self, value: Any) -> Any:
-        """The arguments with every replayable tensor replaced by a `Ref`.
+        """An argument as it is recorded: a `Ref` in place of a tensor that can be replayed.
 
         Integers and booleans made from scores (the k largest, a comparison) stay as recorded: they are the
         mask that this data chose.
         """
-        if isinstance(value, torch.Tensor):
-            node = self.node(value)
-            if node is None or not value.is_floating_point():
-                return value
-            return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(node)
-        if isinstance(value, tuple | list):
-            return type(value)(map(self.refer, value)) if type(value) in (tuple, list) else value
-        return value
+        node = self.node(value)
+        if node is None or not value.is_floating_point():
+            return value
+        return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(node)
 
     @staticmethod
     def tracked_refs(node: Node) -> list[Node]:
@@ -169,7 +165,6 @@ class Tape:
             for part in tensors(out) if moved else ():
                 self.put(part, opaque(part, nodes[0]))
             return
-        vanishes = self._vanishes(name, args, kwargs)
         known = [node for node in nodes if not (node.opaque and node.vanishes)]
         if name in ADDING and known and not any(node.weights for node in known):
             nodes = known
@@ -179,13 +174,11 @@ class Tape:
             if not (moved or parent.opaque):
                 return
             made = opaque(out, parent)
-            made.vanishes = vanishes
-            self.put(out, made)
-            return
-        arguments = (self.refer(args), {key: self.refer(value) for key, value in kwargs.items()})
-        made = Node(function, arguments, out.shape, out.dtype, out.device, axes, parent.factors)
-        made.softmax = parent.softmax
-        made.vanishes = vanishes
+        else:
+            arguments = mapped((args, kwargs), self.refer)
+            made = Node(function, arguments, out.shape, out.dtype, out.device, axes, parent.factors)
+            made.softmax = parent.softmax
+        made.vanishes = self._vanishes(name, args, kwargs)
         self.put(out, made)
 
     def _vanishes(self, name: str, args: Any, kwargs: Any) -> bool:
@@ -216,6 +209,15 @@ def tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, dict):
         return [tensor for part in value.values() for tensor in tensors(part)]
     return []
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested tuples, lists and dictionaries with everything else in them changed."""
+    if type(value) in (tuple, list):
+        return type(value)(mapped(part, change) for part in value)
+    if isinstance(value, dict):
+        return {key: mapped(part, change) for key, part in value.items()}
+    return change(value)
 
 
 # ------------------------------------------------------------------------- products

@@ -49,7 +49,7 @@ class Watcher:
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     """A block in which a watcher sees the calls that its thread makes."""
-    active = _sessions()
+    active = _thread.watchers
     try:
         for function in watcher.functions:
             _hold(function, watcher)
@@ -76,15 +76,17 @@ class _Watched:
 
 _watched: dict[str, _Watched] = {}
 _lock = threading.Lock()
-_thread = threading.local()
 
 
-def _sessions() -> list[Watcher]:
-    """The watchers of the running thread, outermost first."""
-    found = getattr(_thread, "sessions", None)
-    if found is None:
-        found = _thread.sessions = []
-    return found
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.watchers: list[Watcher] = []
+        """Outermost first."""
+
+
+_thread = _Thread()
 
 
 def _hold(function: FunctionType, holder: Watcher) -> None:
@@ -156,7 +158,7 @@ def called(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     compiler = eval_frame.set_eval_frame(None)
     try:
         run = plain = _as_compiled(watched.plain, compiler)
-        for watcher in _sessions():
+        for watcher in _thread.watchers:
             record = watcher.record_of(watched.function)
             if record is not None:
                 run = partial(_through, record, run, plain)
@@ -219,12 +221,12 @@ def unobserved() -> Iterator[None]:
 @contextmanager
 def unwatched() -> Iterator[None]:
     """A block of which no session around it sees anything: an audit inside an audit is no part of a model."""
-    sessions, _thread.sessions = _sessions(), []
+    watchers, _thread.watchers = _thread.watchers, []
     try:
         with unobserved():
             yield
     finally:
-        _thread.sessions = sessions
+        _thread.watchers = watchers
 
 
 def _exchange(old: list[Any], new: list[Any]) -> None:
