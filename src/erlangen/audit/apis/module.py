@@ -110,7 +110,7 @@ class ModuleCall(Call):
 
 
 def _runner(frame: Frame, hidden: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The module call again, as a function of its hidden states; all else of a batch is copied as they are."""
+    """The module call again, as a function of its hidden states; what else is of a batch is copied, too."""
     held = holdings_of(frame.module)
 
     def run(value: torch.Tensor) -> torch.Tensor:
@@ -119,10 +119,9 @@ def _runner(frame: Frame, hidden: torch.Tensor) -> Callable[[torch.Tensor], torc
         def given(argument: Any) -> Any:
             if argument is hidden:
                 return value
-            of_batch = isinstance(argument, torch.Tensor) and argument.shape[:1] == hidden.shape[:1]
-            return (
-                argument.repeat(copies, *[1] * (argument.dim() - 1)) if of_batch and copies > 1 else argument
-            )
+            if copies > 1 and isinstance(argument, torch.Tensor) and argument.shape[:1] == hidden.shape[:1]:
+                return argument.repeat(copies, *[1] * (argument.dim() - 1))
+            return argument
 
         args, kwargs = mapped((frame.args, frame.kwargs), given)
         random = RandomState.now()
@@ -133,13 +132,9 @@ def _runner(frame: Frame, hidden: torch.Tensor) -> Callable[[torch.Tensor], torc
             # would change what follows.
             held.put_back()
             random.set()
-        produced = [
-            t
-            for t in tensors(out)
-            if t.is_floating_point() and t.dim() >= 2 and t.shape[:2] == value.shape[:2]
-        ]
-        if not produced:
-            raise DataError("its module returns nothing of shape (batch, length, ...)")
-        return produced[0]
+        for made in tensors(out):
+            if made.is_floating_point() and made.dim() >= 2 and made.shape[:2] == value.shape[:2]:
+                return made
+        raise DataError("its module returns nothing of shape (batch, length, ...)")
 
     return run
