@@ -77,18 +77,12 @@ def describe(support: Support, rows: list[np.ndarray | None] | None = None) -> R
     >>> describe(Support((tuple(Window(lookback=p).on(5) for p in (1, 2)),)))
     PerHead([Window(lookback=1), Window(lookback=2)])
     """
-    known: dict[tuple[Neighborhoods, bytes | None], Relation] = {}
-
-    def name(bound: Neighborhoods, kept: np.ndarray | None) -> Relation:
-        key = bound, None if kept is None else kept.tobytes()
-        if key not in known:
-            known[key] = identify(bound, kept)
-        return known[key]
-
+    names: dict[tuple[int, int], Relation] = {}
+    for bound, kept, places in support.parts(rows):
+        names |= dict.fromkeys(places, identify(bound, kept))
     items: list[Relation | PerHead] = []
-    for index, heads in enumerate(support.items):
-        kept = None if rows is None else rows[min(index, len(rows) - 1)]
-        relations = [name(bound, kept) for bound in heads]
+    for item in range(support.batch):
+        relations = [names[item, head] for head in range(support.heads)]
         items.append(relations[0] if len(set(relations)) == 1 else PerHead(relations))
     return items[0] if len(set(items)) == 1 else Batch(items)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -67,6 +68,21 @@ class Support:
     def unique(self) -> tuple[Neighborhoods, ...]:
         """The distinct neighborhoods, in order of appearance."""
         return tuple(dict.fromkeys(bound for item in self.items for bound in item))
+
+    def parts(
+        self, rows: Sequence[np.ndarray | None] | None = None
+    ) -> list[tuple[Neighborhoods, np.ndarray | None, list[tuple[int, int]]]]:
+        """What differs: neighborhoods, which of their rows count, and every (item, head) that has them.
+
+        `rows` are the rows that count of each item, or the same of all items.
+        """
+        found: dict[Any, tuple[Neighborhoods, np.ndarray | None, list[tuple[int, int]]]] = {}
+        for item, heads in enumerate(self.items):
+            kept = None if rows is None else rows[min(item, len(rows) - 1)]
+            for head, bound in enumerate(heads):
+                key = bound, None if kept is None else kept.tobytes()
+                found.setdefault(key, (bound, kept, []))[2].append((item, head))
+        return list(found.values())
 
     def of_item(self, item: int) -> Neighborhoods:
         """What one batch item reads through any head: the union over its heads."""

@@ -46,20 +46,17 @@ def told(relation: Any, support: Support, rows: Sequence[np.ndarray | None] | No
     """
     if not irregular(relation):
         return str(relation)
-    where: dict[Any, list[tuple[int, int]]] = {}
-    for item, heads in enumerate(support.items):
-        kept = None if rows is None else rows[min(item, len(rows) - 1)]
-        for head, bound in enumerate(heads):
-            key = bound, None if kept is None else kept.tobytes()
-            where.setdefault(key, []).append((item, head))
-    parts = []
-    for (bound, _), at in list(where.items())[:PARTS]:
-        kept = None if rows is None else rows[min(at[0][0], len(rows) - 1)]
-        text = words(bound, None, kept)
-        parts.append(text if len(where) == 1 else f"{place(at, support)}: {text}")
-    if len(where) > PARTS:
-        parts.append(f"and {len(where) - PARTS} more")
-    return "; ".join(parts)
+    parts = support.parts(rows)
+    texts = [(place(at, support), words(bound, None, kept)) for bound, kept, at in parts[:PARTS]]
+    return _apart(texts, len(parts))
+
+
+def _apart(parts: list[tuple[str, str]], count: int) -> str:
+    """Texts that differ, each behind what it is about; of so many in all."""
+    if count == 1:
+        return parts[0][1]
+    more = [f"and {count - PARTS} more"] if count > PARTS else []
+    return "; ".join([*(f"{about}: {text}" for about, text in parts[:PARTS]), *more])
 
 
 def place(at: list[tuple[int, int]], support: Support) -> str:
@@ -87,9 +84,7 @@ def wanted(relation: Any, queries: int, keys: int) -> str:
         shared: dict[str, list[int]] = {}
         for index, member in enumerate(relation.members):
             shared.setdefault(wanted(member, queries, keys), []).append(index)
-        parts = [f"{name} {ranges(at)}: {text}" for text, at in list(shared.items())[:PARTS]]
-        parts += [f"and {len(shared) - PARTS} more"] if len(shared) > PARTS else []
-        return "; ".join(parts) if len(shared) > 1 else next(iter(shared))
+        return _apart([(f"{name} {ranges(at)}", text) for text, at in shared.items()], len(shared))
     bound = at_size(relation, queries, keys)
     if bound is None:
         return without_masks(str(relation))
