@@ -86,7 +86,7 @@ class Pass:
     other_softmaxes: int = 0
 
 
-Known = dict[Any, tuple[Support | None, Probe, Weights | None]]
+Known = dict[tuple[str, Any], tuple[Support | None, Probe, Weights | None]]
 """What was measured already, by the mask, flags and shapes of a call."""
 
 
@@ -98,35 +98,23 @@ class _Collector:
         self._known = known
 
     def __call__(self, call: Call) -> None:
-        key = None if call.cache_key is None else (call.api, call.cache_key)
-        known = None if key is None else self._known.get(key)
+        key = call.cache_key
+        known = None if key is None else self._known.get((call.api, key))
         if known is None:
             probe = call.measured()
             known = call.declared(), probe, weights(call, probe.support)
             if key is not None:
-                self._known[key] = known
+                self._known[call.api, key] = known
         said, probe, weighed = known
         if call.replaces:
             del self.calls[-call.replaces :]
         vectors = call.vectors()
-        self.calls.append(
-            Measured(
-                len(self.calls),
-                call.module,
-                call.api,
-                call.batch,
-                call.heads,
-                call.queries,
-                call.keys,
-                said,
-                probe.support,
-                probe.nan_rows,
-                call.fingerprints,
-                weights=weighed,
-                marks=None if vectors is None else (_marks(vectors[0]), _marks(vectors[1])),
-                source=call.source,
-            )
-        )
+        measured = Measured(
+            len(self.calls), call.module, call.api, call.batch, call.heads, call.queries, call.keys,
+            said, probe.support, probe.nan_rows, call.fingerprints, weights=weighed, source=call.source,
+            marks=None if vectors is None else (_marks(vectors[0]), _marks(vectors[1])),
+        )  # fmt: skip
+        self.calls.append(measured)
 
 
 def _marks(rows: torch.Tensor) -> np.ndarray:
