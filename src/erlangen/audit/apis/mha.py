@@ -14,6 +14,7 @@ from erlangen.audit.apis.attention_call import Call, register
 from erlangen.audit.capture.content_keys import content_key, fingerprint
 from erlangen.audit.capture.masking import level_mask, readable
 from erlangen.audit.support import Support
+from erlangen.audit.witnesses.declared import support_of
 from erlangen.audit.witnesses.measured import Probe, one_hot_runs, read_off
 
 if TYPE_CHECKING:
@@ -51,27 +52,25 @@ class MHACall(Call):
     @property
     def cache_key(self) -> Any:
         given = self.arguments
-        tensors = tuple(
-            (given[name].shape, given[name].dtype, given[name].device) for name in ("query", "key")
-        )
+        tensors = tuple((t.shape, t.dtype, t.device) for t in self.vectors())
         masks = content_key(given["attn_mask"]), content_key(given["key_padding_mask"])
-        flags = tuple(
-            given[name]
-            for name in ("num_heads", "add_zero_attn", "need_weights", "average_attn_weights", "is_causal")
+        flags = given["num_heads"], given["add_zero_attn"], given["need_weights"], given["is_causal"]
+        projections = (
+            given["use_separate_proj_weight"],
+            given["bias_k"] is None,
+            given["in_proj_bias"] is None,
         )
-        weights = given["use_separate_proj_weight"], given["bias_k"] is None, given["in_proj_bias"] is None
-        return tensors, masks, flags, weights
+        return tensors, masks, flags, projections, given["average_attn_weights"]
 
     def declared(self) -> Support:
         mask, padding = self.arguments["attn_mask"], self.arguments["key_padding_mask"]
-        shape = self.batch, self.heads, self.queries, self.keys
-        allowed = torch.ones(shape, dtype=torch.bool, device="cpu")
+        allowed = torch.ones(self.queries, self.keys, dtype=torch.bool, device="cpu")
         if mask is not None:
             read = _readable(mask)
-            allowed = allowed & (read.reshape(shape) if mask.dim() == 3 else read)
+            allowed = allowed & (self.folded(read) if mask.dim() == 3 else read)
         if padding is not None:
             allowed = allowed & _readable(padding).reshape(self.batch, 1, 1, self.keys)
-        return Support.from_dense(allowed.numpy())
+        return support_of(allowed, self, (self.batch, self.heads))
 
     def measured(self) -> Probe:
         given = self.arguments
