@@ -57,21 +57,17 @@ class Measured:
 
     @property
     def agree(self) -> bool | None:
-        """Whether the kernel does what was declared; None when nothing was declared."""
+        """Whether the call does what was declared; None when nothing was declared."""
         return None if self.declared is None else self.declared == self.kernel and not self.nan_rows
 
     @property
     def revived_rows(self) -> tuple[tuple[int, int, int], ...]:
         """(item, head, query) of rows that are fully masked, yet read something: a finite mask value on a row
         with nothing else makes the softmax uniform."""
-        if self.declared is None or self.declared == self.kernel:
-            return ()
-        rows = []
-        for b, (said, done) in enumerate(zip(self.declared.items, self.kernel.items, strict=True)):
-            for h, (a, c) in enumerate(zip(said, done, strict=True)):
-                if a is not c:
-                    rows += [(b, h, i) for i in a.empty_queries().tolist() if c.row(i)]
-        return tuple(rows)
+        unlike = () if self.declared is None else self.declared.unlike(self.kernel)
+        return tuple(
+            (b, h, i) for b, h, said, done in unlike for i in said.empty_queries().tolist() if done.row(i)
+        )
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -96,11 +96,16 @@ class Support:
         masks = {bound: bound.dense() for bound in self.unique}
         return np.stack([np.stack([masks[bound] for bound in item]) for item in self.items])
 
-    def difference(self, other: Support) -> tuple[int, int, int, int, bool] | None:
-        """The first edge where two supports differ: (item, head, query, key, whether self has it)."""
+    def unlike(self, other: Support) -> Iterator[tuple[int, int, Neighborhoods, Neighborhoods]]:
+        """Where two supports differ: (item, head, what self reads, what the other reads)."""
         for b, (mine, theirs) in enumerate(zip(self.items, other.items, strict=True)):
             for h, (a, c) in enumerate(zip(mine, theirs, strict=True)):
                 if a != c:
-                    i, j = (a ^ c).edges()[0].tolist()
-                    return b, h, i, j, bool(a.contains(i, j))
+                    yield b, h, a, c
+
+    def difference(self, other: Support) -> tuple[int, int, int, int, bool] | None:
+        """The first edge where two supports differ: (item, head, query, key, whether self has it)."""
+        for b, h, a, c in self.unlike(other):
+            i, j = (a ^ c).edges()[0].tolist()
+            return b, h, i, j, bool(a.contains(i, j))
         return None
