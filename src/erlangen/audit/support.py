@@ -54,16 +54,6 @@ class Support:
         """The number of heads."""
         return len(self.items[0]) if self.items else 0
 
-    @property
-    def queries(self) -> int:
-        """The number of queries."""
-        return self.items[0][0].queries
-
-    @property
-    def keys(self) -> int:
-        """The number of keys."""
-        return self.items[0][0].keys
-
     @cached_property
     def unique(self) -> tuple[Neighborhoods, ...]:
         """The distinct neighborhoods, in order of appearance."""

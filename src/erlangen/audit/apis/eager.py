@@ -181,10 +181,9 @@ def _mark_module(session: Session, softmax: Node) -> None:
     frame = session.frames.owner()
     if frame is None:
         return
-    if frame.opaque is None:
+    if not frame.opaque:
         session.seen += 1
-        frame.source = source_line()
-    frame.opaque = "its softmax does not run over the keys of one product"
+        frame.opaque, frame.source = True, source_line()
 
 
 def _dim(args: Any, kwargs: Any, out: torch.Tensor) -> int:

@@ -21,8 +21,9 @@ class Frame:
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    opaque: str | None = None
-    """Why the attention seen inside needs a probe of the whole module, if it does."""
+    opaque: bool = False
+    """Whether the softmax seen inside does not run over the keys of one product: then only the module as a
+    whole can be measured."""
     source: str | None = None
     """The line whose step made it opaque."""
     calls: int = 0
@@ -77,6 +78,6 @@ class Frames:
         while self.stack:
             frame = self.stack.pop()
             if frame.module is module:
-                if frame.opaque is not None:
+                if frame.opaque:
                     self._leaving(frame)
                 return
