@@ -132,12 +132,12 @@ def test_packed_families_are_measured_like_others():
 
 
 def test_a_call_that_could_not_be_measured_is_open(monkeypatch):
-    from erlangen.audit.capture import own
+    from erlangen.audit.apis import attend
 
     def broken(*_):
         raise AttributeError("a fault of the audit's own")
 
-    monkeypatch.setattr(own, "unpacked", broken)
+    monkeypatch.setattr(attend, "unpacked", broken)
     report = audit(Packed().eval(), (torch.randn(2, 12, 16), er.Window(2)), er.Causal())
     assert report.verdict != "holds"
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import erlangen as er
-from erlangen.audit.identify import describe, identify, words
+from erlangen.audit.identify import describe, identify
 from erlangen.audit.support import Support
+from erlangen.audit.wording import words
 from erlangen.relations import Neighborhoods
 from erlangen.relations.parse import parse
 

@@ -175,6 +175,16 @@ def test_graph_attention(name):
     assert report.flow.outside_attention[0].num_edges == 0
 
 
+def test_graph_attention_against_the_edges():
+    pyg = pytest.importorskip("torch_geometric.nn")
+    torch.manual_seed(0)
+    edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 3]])
+    model = pyg.GATConv(16, 8, flow="target_to_source", add_self_loops=False)
+    (call,) = audit(model, (vectors(5, 1)[0], edges), flow=False, variants=False).calls
+    assert call.measured.kernel.unique == (er.Graph.from_edge_index(edges.flip(0), 5).on(5),)
+    assert call.agree
+
+
 @pytest.mark.parametrize(
     ("model", "relation", "kind"),
     [

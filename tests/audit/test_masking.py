@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import flex_attention
 import erlangen as er
 from audit_models import vectors
 from erlangen.audit import audit
-from erlangen.audit.capture.calls import masks
+from erlangen.audit.capture.masking import masks
 
 LOW = {
     "-5000": -5000.0,

@@ -22,7 +22,8 @@ from transformers import (
 )
 
 import erlangen as er
-from erlangen.audit.weights import Weights, weights_of
+from erlangen.audit.apis.sdpa import SDPACall
+from erlangen.audit.log_weights import Weights, weights_of
 from erlangen.nn import RelativeBias
 
 N, HEADS = 7, 4
@@ -269,10 +270,8 @@ def test_a_kernel_that_does_not_apply_the_bias_is_told():
 
 
 def test_a_kernel_that_drops_the_bias_is_a_contradiction(monkeypatch):
-    import erlangen.audit.witnesses.weights as witness
-
     monkeypatch.setattr(
-        witness, "_alpha", lambda call: torch.full((call.batch, call.heads, N, N), 1 / N, dtype=torch.float64)
+        SDPACall, "alpha", lambda call: torch.full((call.batch, call.heads, N, N), 1 / N, dtype=torch.float64)
     )
     torch.manual_seed(0)
     report = quickly(Biased(BIASES["ALiBi"], "sdpa"), torch.randn(2, N, 8))

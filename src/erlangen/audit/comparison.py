@@ -17,13 +17,13 @@ from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference
 from erlangen.audit.decoding import Step, decoded, transformers_step
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.inside import Inside
+from erlangen.audit.log_weights import CLOSE, Weights
 from erlangen.audit.named_outputs import matched
 from erlangen.audit.observed import Measured, observe
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.support import Support
-from erlangen.audit.weights import CLOSE, Weights
 from erlangen.audit.witnesses.flow import batch_leaks, measure
 from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import ErlangenError, ParameterError

@@ -11,13 +11,13 @@ import numpy as np
 
 from erlangen.audit.expect import Expectation
 from erlangen.audit.findings import Finding
-from erlangen.audit.identify import describe, words
+from erlangen.audit.identify import describe
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
 from erlangen.audit.verdict import kept, kind_of
 from erlangen.audit.witnesses.flow import Flow
-from erlangen.audit.wording import told
+from erlangen.audit.wording import told, words
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
 
 WHOLE = "the whole model"

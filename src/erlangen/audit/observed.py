@@ -1,4 +1,4 @@
-"""One observed forward pass, measured: every attention call with its declared and its kernel relation."""
+"""One observed forward pass, measured: every attention call with its declared and its measured relation."""
 
 from __future__ import annotations
 
@@ -9,40 +9,30 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.capture.calls import (
-    AttendCall,
-    Call,
-    EagerCall,
-    FlexCall,
-    MHACall,
-    ModuleCall,
-    SDPACall,
-    Unexplained,
-)
+from erlangen.audit.apis.attention_call import Call
 from erlangen.audit.capture.session import Session
+from erlangen.audit.capture.unexplained import Unexplained
 from erlangen.audit.inputs import Inputs
+from erlangen.audit.log_weights import Weights, weights
 from erlangen.audit.state import RandomState
 from erlangen.audit.support import Support
-from erlangen.audit.weights import Weights
-from erlangen.audit.witnesses.declared import declared
-from erlangen.audit.witnesses.kernel import Probe, kernel
-from erlangen.audit.witnesses.weights import weights
+from erlangen.audit.witnesses.measured import Probe
 
 
 @dataclass(eq=False)
 class Measured:
-    """One attention call and what the declared and the kernel witness say about it."""
+    """One attention call and what the declared and the measured witness say about it."""
 
     index: int
     module: str
     api: str
-    """"sdpa", "mha", "eager", "flex", "pyg", or "module" when its module was probed as a whole."""
+    """The name of the attention API; `module` when its module was measured as a whole."""
     batch: int
     heads: int
     queries: int
     keys: int
     declared: Support | None
-    """None where nothing is declared: a probed module."""
+    """None where nothing is declared."""
     kernel: Support
     nan_rows: tuple[tuple[int, int, int], ...]
     """(item, head, query) of the rows that come out as NaN."""
@@ -67,21 +57,17 @@ class Measured:
 
     @property
     def agree(self) -> bool | None:
-        """Whether the kernel does what was declared; None when nothing was declared."""
+        """Whether the call does what was declared; None when nothing was declared."""
         return None if self.declared is None else self.declared == self.kernel and not self.nan_rows
 
     @property
     def revived_rows(self) -> tuple[tuple[int, int, int], ...]:
         """(item, head, query) of rows that are fully masked, yet read something: a finite mask value on a row
         with nothing else makes the softmax uniform."""
-        if self.declared is None or self.declared == self.kernel:
-            return ()
-        rows = []
-        for b, (said, done) in enumerate(zip(self.declared.items, self.kernel.items, strict=True)):
-            for h, (a, c) in enumerate(zip(said, done, strict=True)):
-                if a is not c:
-                    rows += [(b, h, i) for i in a.empty_queries().tolist() if c.row(i)]
-        return tuple(rows)
+        unlike = () if self.declared is None else self.declared.unlike(self.kernel)
+        return tuple(
+            (b, h, i) for b, h, said, done in unlike for i in said.empty_queries().tolist() if done.row(i)
+        )
 
 
 @dataclass(eq=False)
@@ -96,12 +82,12 @@ class Pass:
     other_softmaxes: int = 0
 
 
-Known = dict[Any, tuple[Support | None, Probe, Weights | None]]
+Known = dict[tuple[str, Any], tuple[Support | None, Probe, Weights | None]]
 """What was measured already, by the mask, flags and shapes of a call."""
 
 
 class _Collector:
-    """Measures calls as they come; equal masks and flags are probed once."""
+    """Measures calls as they come; equal masks and flags are measured once."""
 
     def __init__(self, known: Known) -> None:
         self.calls: list[Measured] = []
@@ -109,71 +95,29 @@ class _Collector:
 
     def __call__(self, call: Call) -> None:
         key = call.cache_key
-        measured = None if key is None else self._known.get(key)
-        if measured is None:
-            probe = kernel(call)
-            measured = declared(call), probe, weights(call, probe.support)
+        known = None if key is None else self._known.get((call.api, key))
+        if known is None:
+            probe = call.measured()
+            known = call.declared(), probe, weights(call, probe.support)
             if key is not None:
-                self._known[key] = measured
-        said, probe, weighed = measured
-        if isinstance(call, ModuleCall) and call.replaces:
+                self._known[call.api, key] = known
+        said, probe, weighed = known
+        if call.replaces:
             del self.calls[-call.replaces :]
-        self.calls.append(
-            Measured(
-                len(self.calls),
-                call.module,
-                call.api,
-                call.batch,
-                call.heads,
-                call.queries,
-                call.keys,
-                said,
-                probe.support,
-                probe.nan_rows,
-                call.fingerprints,
-                weights=weighed,
-                marks=_marks(call),
-                source=call.source,
-            )
-        )
+        vectors = call.vectors()
+        measured = Measured(
+            len(self.calls), call.module, call.api, call.batch, call.heads, call.queries, call.keys,
+            said, probe.support, probe.nan_rows, call.fingerprints, weights=weighed, source=call.source,
+            marks=None if vectors is None else (_marks(vectors[0]), _marks(vectors[1])),
+        )  # fmt: skip
+        self.calls.append(measured)
 
 
-def _marks(call: Call) -> tuple[np.ndarray, np.ndarray] | None:
-    """One number for each query and each key of a call, over all items and heads; None where it has no
-    vectors."""
-    if isinstance(call, EagerCall):
-        factors = call.scores.factors
-        if factors is None:
-            return None
-        found = [
-            _mark(factors[1 - call.key_factor], call.queries),
-            _mark(factors[call.key_factor], call.keys),
-        ]
-    elif isinstance(call, MHACall):
-        found = [
-            _mark(call.arguments[name], size, first=True)
-            for name, size in (("query", call.queries), ("key", call.keys))
-        ]
-    elif isinstance(call, SDPACall | FlexCall | AttendCall):
-        found = [_mark(call.query, call.queries), _mark(call.key, call.keys)]
-    else:
-        return None
-    return None if found[0] is None or found[1] is None else (found[0], found[1])
-
-
-def _mark(tensor: torch.Tensor, rows: int, first: bool = False) -> np.ndarray | None:
-    axes = (
-        [0] if first else [axis for axis in (-2, -1, *range(tensor.dim() - 2)) if tensor.shape[axis] == rows]
-    )
-    if not axes or tensor.shape[axes[0]] != rows:
-        return None
-    flat = tensor.detach().movedim(axes[0], 0).reshape(rows, -1).double().nan_to_num()
-    weights = (
-        torch.rand(
-            flat.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu"
-        )
-        + 0.5
-    )
+def _marks(rows: torch.Tensor) -> np.ndarray:
+    """One number for each row along the first axis, over all items and heads."""
+    flat = rows.detach().reshape(len(rows), -1).double().nan_to_num()
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    weights = torch.rand(flat.shape[1], generator=generator, dtype=torch.float64, device="cpu") + 0.5
     return (flat.cpu() @ weights).numpy()
 
 
@@ -182,7 +126,7 @@ def observe(
 ) -> Pass:
     """Run the model once under observation, from the given random state.
 
-    Passes that share `known` probe equal masks once. A model that fails under observation though it runs
+    Passes that share `known` measure equal masks once. A model that fails under observation though it runs
     without leaves one unexplained call and no output.
 
     >>> causal = nn.Transformer.generate_square_subsequent_mask(3)
@@ -206,9 +150,9 @@ def observe(
         first_line = str(error).splitlines()[0] if str(error) else ""
         reason = f"it fails under observation: {type(error).__name__}: {first_line}"
         return Pass(inputs, None, [], [Unexplained("", reason)], seen=1)
-    unexplained = session.unexplained + session.unfinished()
-    seen = session.seen + len(session.unfinished())
-    return Pass(inputs, output, collector.calls, unexplained, seen, session.other_softmaxes)
+    unfinished = session.tape.unfinished()
+    unexplained, seen = session.unexplained + unfinished, session.seen + len(unfinished)
+    return Pass(inputs, output, collector.calls, unexplained, seen, session.tape.other_softmaxes)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

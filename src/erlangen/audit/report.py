@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from erlangen.audit.capture.calls import Unexplained
+from erlangen.audit.capture.unexplained import Unexplained
 from erlangen.audit.examine import OUT_OF_TIME, Examination
 from erlangen.audit.findings import Finding
 from erlangen.audit.findings import lines as finding_lines

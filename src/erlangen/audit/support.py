@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,20 +54,25 @@ class Support:
         """The number of heads."""
         return len(self.items[0]) if self.items else 0
 
-    @property
-    def queries(self) -> int:
-        """The number of queries."""
-        return self.items[0][0].queries
-
-    @property
-    def keys(self) -> int:
-        """The number of keys."""
-        return self.items[0][0].keys
-
     @cached_property
     def unique(self) -> tuple[Neighborhoods, ...]:
         """The distinct neighborhoods, in order of appearance."""
         return tuple(dict.fromkeys(bound for item in self.items for bound in item))
+
+    def parts(
+        self, rows: Sequence[np.ndarray | None] | None = None
+    ) -> list[tuple[Neighborhoods, np.ndarray | None, list[tuple[int, int]]]]:
+        """What differs: neighborhoods, which of their rows count, and every (item, head) that has them.
+
+        `rows` are the rows that count of each item, or the same of all items.
+        """
+        found: dict[Any, tuple[Neighborhoods, np.ndarray | None, list[tuple[int, int]]]] = {}
+        for item, heads in enumerate(self.items):
+            kept = None if rows is None else rows[min(item, len(rows) - 1)]
+            for head, bound in enumerate(heads):
+                key = bound, None if kept is None else kept.tobytes()
+                found.setdefault(key, (bound, kept, []))[2].append((item, head))
+        return list(found.values())
 
     def of_item(self, item: int) -> Neighborhoods:
         """What one batch item reads through any head: the union over its heads."""
@@ -80,11 +86,16 @@ class Support:
         masks = {bound: bound.dense() for bound in self.unique}
         return np.stack([np.stack([masks[bound] for bound in item]) for item in self.items])
 
-    def difference(self, other: Support) -> tuple[int, int, int, int, bool] | None:
-        """The first edge where two supports differ: (item, head, query, key, whether self has it)."""
+    def unlike(self, other: Support) -> Iterator[tuple[int, int, Neighborhoods, Neighborhoods]]:
+        """Where two supports differ: (item, head, what self reads, what the other reads)."""
         for b, (mine, theirs) in enumerate(zip(self.items, other.items, strict=True)):
             for h, (a, c) in enumerate(zip(mine, theirs, strict=True)):
                 if a != c:
-                    i, j = (a ^ c).edges()[0].tolist()
-                    return b, h, i, j, bool(a.contains(i, j))
+                    yield b, h, a, c
+
+    def difference(self, other: Support) -> tuple[int, int, int, int, bool] | None:
+        """The first edge where two supports differ: (item, head, query, key, whether self has it)."""
+        for b, h, a, c in self.unlike(other):
+            i, j = (a ^ c).edges()[0].tolist()
+            return b, h, i, j, bool(a.contains(i, j))
         return None

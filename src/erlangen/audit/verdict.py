@@ -12,10 +12,10 @@ import numpy as np
 from erlangen.audit.expect import Expectation, Expected, bound_of, expected_of, first_break
 from erlangen.audit.expect import in_words as expected_in_words
 from erlangen.audit.findings import Finding
-from erlangen.audit.identify import describe, words
+from erlangen.audit.identify import describe
 from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
-from erlangen.audit.wording import irregular, told
+from erlangen.audit.wording import irregular, told, words
 from erlangen.errors import ErlangenError
 from erlangen.relations import Batch, Bipartite, Graph, Neighborhoods, PerHead, Relation
 from erlangen.taxonomy import classify

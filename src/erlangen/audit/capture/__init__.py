@@ -1,1 +1,1 @@
-"""Seeing the attention calls of a running model: one file for each kind of call."""
+"""Seeing a running model: its modules, its torch functions, and where in its code they are called."""

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.capture.tape import tensors
+
 
 @dataclass(eq=False)
 class Frame:
@@ -19,49 +21,40 @@ class Frame:
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    opaque: str | None = None
-    """Why the attention seen inside needs a probe of the whole module, if it does."""
+    opaque: bool = False
+    """Whether the softmax seen inside does not run over the keys of one product: then only the module as a
+    whole can be measured."""
     source: str | None = None
     """The line whose step made it opaque."""
     calls: int = 0
     """How many calls its own code has made so far."""
+
+    @property
+    def hidden_states(self) -> torch.Tensor | None:
+        """The first floating tensor of shape (batch, length, dim) among the arguments."""
+        given = tensors((self.args, self.kwargs))
+        return next((t for t in given if t.is_floating_point() and t.dim() == 3), None)
 
 
 class Frames:
     """The stack of running module calls, innermost last."""
 
     def __init__(self, model: nn.Module, leaving: Callable[[Frame], None]) -> None:
-        self._names: dict[int, str] = {}
-        for name, module in model.named_modules():
-            self._names.setdefault(id(module), name)
+        self._names = {id(module): name for name, module in model.named_modules()}
         self._model = model
         self._leaving = leaving
-        self._handles: list[Any] = []
         self.stack: list[Frame] = []
         self.paused = False
         self._thread = 0
 
-    def __enter__(self) -> Frames:
+    def watch(self, at_end: Callable[[Callable[[], None]], None]) -> None:
+        """Follow the module calls of this thread; `at_end` is told how that ends."""
         self._thread = threading.get_ident()
-        try:
-            self._register()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def _register(self) -> None:
-        for module in dict.fromkeys(self._model.modules()):
-            if isinstance(module, torch.jit.ScriptModule):
-                continue
-            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self.stack.clear()
+        at_end(self.stack.clear)
+        for module in self._model.modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                at_end(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+                at_end(module.register_forward_hook(self._leave, always_call=True).remove)
 
     def name(self) -> str:
         """The name of the innermost running module that has parts or parameters of its own."""
@@ -85,6 +78,6 @@ class Frames:
         while self.stack:
             frame = self.stack.pop()
             if frame.module is module:
-                if frame.opaque is not None:
+                if frame.opaque:
                     self._leaving(frame)
                 return

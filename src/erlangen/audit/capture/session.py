@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from erlangen.audit.capture import eager, flex, mha, own, sdpa
-from erlangen.audit.capture.calls import Call, Unexplained
+from erlangen.audit import apis
+from erlangen.audit.apis.attention_call import APIS, Call
 from erlangen.audit.capture.frames import Frame, Frames
-from erlangen.audit.capture.module import module_call
-from erlangen.audit.capture.pyg import EdgeSoftmax, edge_softmax
 from erlangen.audit.capture.source import source_line
-from erlangen.audit.capture.tape import PRODUCTS, Node, Tape, name_of
-from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, unobserved
+from erlangen.audit.capture.tape import Tape
+from erlangen.audit.capture.unexplained import Unexplained
+from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, arguments_of, unobserved, watching
 from erlangen.errors import DataError
 
-# Held here, so that a library that replaces them by name is still seen to call them.
-_SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
-
 Observer = Callable[[Call], None]
+
+for _file in iter_modules(apis.__path__):
+    import_module(f"{apis.__name__}.{_file.name}")
 
 
 class Session:
@@ -34,54 +34,59 @@ class Session:
     It watches the thread that entered it. Sessions of other threads, and one inside it, see their own calls.
     `observe` is called with each attention call, in order, while the tensors that reached it still exist.
     `batch` is the number of sequences in the input: it tells batch items from heads in folded shapes.
+
+    What is watched is up to the attention APIs: each is asked once, by `watch`, and says it by the methods
+    `watch_torch`, `watch_function`, `watch_steps`, `watch_modules` and `at_end`.
     """
 
     def __init__(self, model: nn.Module, observe: Observer, batch: int = 1) -> None:
-        self._model = model
+        self.model = model
         self._observe = observe
         self.batch = batch
-        self.frames = Frames(model, self._probe_module)
+        self.frames = Frames(model, self._leave_module)
         self.tape = Tape()
         self.unexplained: list[Unexplained] = []
-        self.softmaxes: list[Node] = []
         self.seen = 0
-        self._mode = _Mode(self)
-        self._edges = EdgeSoftmax(self, model)
+        self._torch: dict[Any, Callable[..., Call]] = {}
+        self._functions: dict[FunctionType, Record] = {}
+        self._steps: list[Callable[[Any, Any, Any, Any], None]] = []
+        self._modules: Callable[[Frame], Call] | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Session:
-        with ExitStack() as stack:
-            stack.enter_context(self.frames)
-            stack.enter_context(self._edges)
-            stack.enter_context(Watcher(self._functions(), lambda: self.frames.paused))
-            stack.enter_context(self._mode)
-            self._stack = stack.pop_all()
+        with ExitStack() as self._stack:
+            self.frames.watch(self.at_end)
+            for api in APIS.values():
+                api.watch(self)
+            self._stack.enter_context(watching(Watcher(self._functions, lambda: self.frames.paused)))
+            self._stack.enter_context(_Mode(self))
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    def _functions(self) -> dict[FunctionType, Record]:
-        """The functions that no function mode sees, and what is done with a call of each."""
-        watched = [
-            (flex.flex_attention(), partial(flex.record, self)),
-            (own.attend(), partial(own.record, self)),
-            (edge_softmax(), self._edges.record),
-        ]
-        return {function: partial(self._called, record, function) for function, record in watched if function}
+    def watch_torch(self, function: Any, record: Callable[..., Call]) -> None:
+        """A function that function modes see; `record` gets the arguments of a call, as they were given."""
+        self._torch[function] = record
 
-    @property
-    def other_softmaxes(self) -> int:
-        """Softmax calls that were not attention: no product made the scores, their weights weigh nothing."""
-        return sum(1 for node in self.softmaxes if not node.consumed and node.opaque)
+    def watch_function(self, function: FunctionType | None, record: Callable[..., Call]) -> None:
+        """A Python function, unless it is None; `record` gets the plain function, to run it again, and the
+        arguments of a call by name. What the function itself calls is not seen."""
+        if function is not None:
+            self._functions[function] = partial(self._called, record, function)
 
-    def unfinished(self) -> list[Unexplained]:
-        """Softmax calls over a product of activations whose weights never met values."""
-        return [
-            Unexplained(node.module, "a softmax over products whose weights were not seen to weigh values")
-            for node in self.softmaxes
-            if not node.consumed and not node.opaque
-        ]
+    def watch_steps(self, step: Callable[[Any, Any, Any, Any], None]) -> None:
+        """Every other torch function; `step` gets the function, its args and kwargs, and what it returned."""
+        self._steps.append(step)
+
+    def watch_modules(self, record: Callable[[Frame], Call]) -> None:
+        """Modules that a step marked as opaque; `record` gets the call of the module when it is left."""
+        self._modules = record
+
+    def at_end(self, undo: Callable[[], Any]) -> None:
+        """What the end of the session undoes, such as hooks."""
+        self._stack.callback(undo)
 
     def emit(self, make: Callable[[], Call], name: str | None = None) -> None:
         """Build and hand on one call; what cannot be built or measured is unexplained, never an error."""
@@ -115,7 +120,7 @@ class Session:
                 out = run(*args, **kwargs)
         finally:
             self.frames.paused = False
-        self.emit(lambda: record(function, again, args, kwargs))
+        self.emit(lambda: record(again, **arguments_of(function, args, kwargs)))
         return out
 
     def dispatch(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -123,26 +128,19 @@ class Session:
         out = function(*args, **kwargs)
         if self.frames.paused:
             return out
-        if function is _SDPA:
-            self.emit(lambda: sdpa.record(self, function, args, kwargs))
+        record = self._torch.get(function)
+        if record is not None:
+            self.emit(lambda: record(*args, **kwargs))
             return out
-        if function is _MHA:
-            self.emit(lambda: mha.record(self, function, args, kwargs))
-            return out
-        name = name_of(function)
-        if name == "softmax" and isinstance(out, torch.Tensor):
-            eager.softmax(self, function, args, kwargs, out)
-        elif name in PRODUCTS and isinstance(out, torch.Tensor):
-            eager.product(self, function, args, kwargs, out)
-        else:
-            nodes = self.tape.tracked((args, kwargs))
-            if nodes:
-                self.tape.step(function, args, kwargs, out, nodes)
+        for step in self._steps:
+            step(function, args, kwargs, out)
         return out
 
-    def _probe_module(self, frame: Frame) -> None:
+    def _leave_module(self, frame: Frame) -> None:
+        record = self._modules
+        assert record is not None
         self.seen -= 1 + frame.calls  # counted when its parts were seen
-        self.emit(lambda: module_call(self, frame), frame.name)
+        self.emit(lambda: record(frame), frame.name)
 
 
 class _Mode(ObservingMode):

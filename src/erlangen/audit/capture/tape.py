@@ -14,53 +14,31 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from erlangen.audit.capture.calls import masks
+from erlangen.audit.capture.unexplained import Unexplained
 
 PRODUCTS = {"matmul", "bmm", "einsum", "baddbmm", "mm", "rmatmul"}
 ADDING = {"add", "radd", "iadd", "sub", "subtract", "isub"}
-ENTRYWISE = ADDING | {
-    *("mul", "multiply", "rmul", "imul", "div", "divide", "true_divide", "truediv", "itruediv", "rsub"),
-    *("neg", "masked_fill", "where", "tanh", "clamp", "clip", "maximum", "minimum", "nan_to_num"),
-    *("to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
-    *("dropout", "alpha_dropout", "softmax", "abs", "relu", "leaky_relu", "square", "pow", "dropout1d"),
-}
 SCALING = {
     *("mul", "multiply", "imul", "div", "divide", "true_divide", "truediv", "itruediv", "neg", "tanh", "to"),
     *("type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
 }
+"""Steps of which zeros are zeros, whatever else they are given."""
+ENTRYWISE = {
+    *(*ADDING, *SCALING, "rmul", "rsub", "masked_fill", "where", "clamp", "clip", "maximum", "minimum"),
+    *("nan_to_num", "dropout", "alpha_dropout", "dropout1d", "softmax", "abs", "relu", "leaky_relu"),
+    *("square", "pow"),
+}
 RESHAPING = {
-    "view",
-    "reshape",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "flatten",
-    "unflatten",
-    "expand_as",
-    "view_as",
+    *("view", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "unflatten", "expand_as", "view_as"),
 }
+TRANSPOSING = {"transpose", "permute", "swapdims"}
+_WRITING = {"setitem", "index_put", "scatter"}
 MOVING = {
-    *("cat", "concat", "stack", "pad", "getitem", "setitem", "as_strided", "gather", "index_select", "flip"),
-    *(
-        "roll",
-        "chunk",
-        "split",
-        "take_along_dim",
-        "scatter",
-        "movedim",
-        "swapaxes",
-        "repeat",
-        "unfold",
-        "unbind",
-    ),
-    *("tril", "triu", "repeat_interleave", "index_put", "rearrange", "narrow", "select", "scatter_add"),
+    *(*_WRITING, "cat", "concat", "stack", "pad", "getitem", "as_strided", "gather", "index_select", "flip"),
+    *("roll", "chunk", "split", "take_along_dim", "movedim", "swapaxes", "repeat", "unfold", "unbind"),
+    *("tril", "triu", "repeat_interleave", "rearrange", "narrow", "select", "scatter_add"),
 }
-
-MOVING_ZEROS = (MOVING | RESHAPING | {"transpose", "permute", "swapdims"}) - {
-    "setitem",
-    "index_put",
-    "scatter",
-}
+MOVING_ZEROS = (MOVING | RESHAPING | TRANSPOSING) - _WRITING
 """Steps that only move entries, so that zeros stay zeros."""
 
 
@@ -105,17 +83,30 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Ref:
-    """A tracked argument: its value as recorded and the node that can replay it."""
+    """A tracked argument: the node that can replay it."""
 
-    tensor: torch.Tensor
     node: Node
 
 
 class Tape:
-    """The nodes of all living tensors."""
+    """The nodes of all living tensors, and of every softmax that was seen."""
 
     def __init__(self) -> None:
         self._nodes: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self.softmaxes: list[Node] = []
+
+    @property
+    def other_softmaxes(self) -> int:
+        """Softmax calls that were not attention: no product made the scores, their weights weigh nothing."""
+        return sum(1 for node in self.softmaxes if not node.consumed and node.opaque)
+
+    def unfinished(self) -> list[Unexplained]:
+        """Softmax calls over a product of activations whose weights never met values."""
+        return [
+            Unexplained(node.module, "a softmax over products whose weights were not seen to weigh values")
+            for node in self.softmaxes
+            if not node.consumed and not node.opaque
+        ]
 
     def node(self, value: Any) -> Node | None:
         """The node of a tensor, or None."""
@@ -130,19 +121,15 @@ class Tape:
         return [node for tensor in tensors(arguments) if (node := self.node(tensor)) is not None]
 
     def refer(self, value: Any) -> Any:
-        """The arguments with every replayable tensor replaced by a `Ref`.
+        """An argument as it is recorded: a `Ref` in place of a tensor that can be replayed.
 
         Integers and booleans made from scores (the k largest, a comparison) stay as recorded: they are the
         mask that this data chose.
         """
-        if isinstance(value, torch.Tensor):
-            node = self.node(value)
-            if node is None or not value.is_floating_point():
-                return value
-            return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(value, node)
-        if isinstance(value, tuple | list):
-            return type(value)(map(self.refer, value)) if type(value) in (tuple, list) else value
-        return value
+        node = self.node(value)
+        if node is None or not value.is_floating_point():
+            return value
+        return torch.zeros_like(value) if node.opaque and node.vanishes else Ref(node)
 
     @staticmethod
     def tracked_refs(node: Node) -> list[Node]:
@@ -171,14 +158,13 @@ class Tape:
         if name == "setitem":
             self.put(args[0], opaque(args[0], nodes[-1]))
             return
-        moved = name in MOVING or name in RESHAPING or name in ("transpose", "permute", "swapdims")
+        moved = name in MOVING or name in RESHAPING or name in TRANSPOSING
         if not (moved or name in ENTRYWISE):
             return
         if not isinstance(out, torch.Tensor):
             for part in tensors(out) if moved else ():
                 self.put(part, opaque(part, nodes[0]))
             return
-        vanishes = self._vanishes(name, args, kwargs)
         known = [node for node in nodes if not (node.opaque and node.vanishes)]
         if name in ADDING and known and not any(node.weights for node in known):
             nodes = known
@@ -188,13 +174,11 @@ class Tape:
             if not (moved or parent.opaque):
                 return
             made = opaque(out, parent)
-            made.vanishes = vanishes
-            self.put(out, made)
-            return
-        arguments = (self.refer(args), {key: self.refer(value) for key, value in kwargs.items()})
-        made = Node(function, arguments, out.shape, out.dtype, out.device, axes, parent.factors)
-        made.softmax = parent.softmax
-        made.vanishes = vanishes
+        else:
+            arguments = mapped((args, kwargs), self.refer)
+            made = Node(function, arguments, out.shape, out.dtype, out.device, axes, parent.factors)
+            made.softmax = parent.softmax
+        made.vanishes = self._vanishes(name, args, kwargs)
         self.put(out, made)
 
     def _vanishes(self, name: str, args: Any, kwargs: Any) -> bool:
@@ -206,26 +190,14 @@ class Tape:
         numbers = [
             value for value in (*args, *kwargs.values()) if isinstance(value, float | int) and value != 0
         ]
-        return (name in ADDING and all(vanishing) and not numbers) or (
-            name in MOVING_ZEROS and all(vanishing)
-        )
+        return all(vanishing) and (name in MOVING_ZEROS or (name in ADDING and not numbers))
 
 
 def opaque(tensor: torch.Tensor, parent: Node | None) -> Node:
     """A node that remembers descent but cannot be replayed."""
-    softmax = None if parent is None else parent.softmax
-    factors = None if parent is None else parent.factors
-    return Node(
-        None,
-        ((), {}),
-        tensor.shape,
-        tensor.dtype,
-        tensor.device,
-        (-2, -1),
-        factors,
-        opaque=True,
-        softmax=softmax,
-    )
+    factors, softmax = (None, None) if parent is None else (parent.factors, parent.softmax)
+    like = tensor.shape, tensor.dtype, tensor.device
+    return Node(None, ((), {}), *like, (-2, -1), factors, opaque=True, softmax=softmax)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -237,6 +209,15 @@ def tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, dict):
         return [tensor for part in value.values() for tensor in tensors(part)]
     return []
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested tuples, lists and dictionaries with everything else in them changed."""
+    if type(value) in (tuple, list):
+        return type(value)(mapped(part, change) for part in value)
+    if isinstance(value, dict):
+        return {key: mapped(part, change) for key, part in value.items()}
+    return change(value)
 
 
 # ------------------------------------------------------------------------- products
@@ -304,7 +285,7 @@ def carried_axes(
 ) -> tuple[int, int] | None:
     """Where the two free axes of a chain are after a step; None when the step moves entries otherwise."""
     a, b = parent.axes
-    if name in ("transpose", "swapaxes", "swapdims", "permute"):
+    if name in TRANSPOSING or name == "swapaxes":
         dims = [*args[1:], *kwargs.values()]
         dims = list(dims[0]) if dims and isinstance(dims[0], tuple | list | torch.Size) else dims
         rank = len(parent.shape)
@@ -340,59 +321,3 @@ def _keeps_a_head(index: Any, out: torch.Tensor, parent: Node) -> bool:
     last = index[-1]
     starts = last.start in (None, 0) and last.step in (None, 1)
     return whole and starts and out.shape[:-1] == parent.shape[:-1]
-
-
-# --------------------------------------------------------------------------- replay
-
-
-def replay(node: Node, memory: dict[int, torch.Tensor] | None = None, *, level: bool = True) -> torch.Tensor:
-    """The value of a node if all scores had been zero: same steps, same masks, dropout off.
-
-    Biases that do not mask are taken as zero, so that no edge is lost to underflow; without `level`
-    they are kept, and the value tells the weights.
-    """
-    memory = {} if memory is None else memory
-    if id(node) in memory:
-        return memory[id(node)]
-    if node.function is None:
-        value = torch.zeros(node.shape, dtype=node.dtype, device=node.device)
-        for bias in node.arguments[0]:
-            value = value + (leveled(bias) if level else bias)
-    else:
-        args, kwargs = (_materialize(part, memory, level) for part in node.arguments)
-        name = name_of(node.function)
-        if name in ("dropout", "alpha_dropout", "dropout1d"):
-            value = args[0]
-        else:
-            if level and name in ADDING and not node.weights:
-                recorded = (*node.arguments[0], *node.arguments[1].values())
-                subtracts = name in ("sub", "subtract", "isub") and isinstance(recorded[0], Ref)
-                args, kwargs = (_level(part, recorded, -1 if subtracts else 1) for part in (args, kwargs))
-            if in_place(node.function):
-                args = (args[0].clone(), *args[1:])
-            value = node.function(*args, **kwargs)
-    memory[id(node)] = value
-    return value
-
-
-def leveled(bias: torch.Tensor, sign: int = 1) -> torch.Tensor:
-    """An additive bias with its finite weights set to zero and its masking values kept."""
-    return torch.where(masks(bias * sign), bias, torch.zeros_like(bias))
-
-
-def _level(arguments: Any, recorded: tuple[Any, ...], sign: int) -> Any:
-    """Level the arguments that were recorded as plain floating tensors (the biases, not the scores)."""
-    plain = {id(value) for value in recorded if isinstance(value, torch.Tensor) and value.is_floating_point()}
-    if isinstance(arguments, dict):
-        return {k: leveled(v, sign) if id(v) in plain else v for k, v in arguments.items()}
-    return tuple(leveled(value, sign) if id(value) in plain else value for value in arguments)
-
-
-def _materialize(value: Any, memory: dict[int, torch.Tensor], level: bool) -> Any:
-    if isinstance(value, Ref):
-        return replay(value.node, memory, level=level)
-    if type(value) in (tuple, list):
-        return type(value)(_materialize(part, memory, level) for part in value)
-    if isinstance(value, dict):
-        return {key: _materialize(part, memory, level) for key, part in value.items()}
-    return value

@@ -9,6 +9,7 @@ sessions of the thread it runs in and is the plain function for everybody else.
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,34 +33,33 @@ class ObservingMode(TorchFunctionMode):
     """A function mode of the audit, which the code of the watched functions must not see."""
 
 
+@dataclass(eq=False)
 class Watcher:
-    """One who watches functions in one thread, from `__enter__` to `__exit__`."""
+    """One who watches functions in one thread."""
 
-    def __init__(self, functions: dict[FunctionType, Record], paused: Callable[[], bool]) -> None:
-        self._functions = functions
-        self.paused = paused
-        """Whether calls are to be passed over: those of a probe, and those inside a watched function."""
-
-    def __enter__(self) -> Watcher:
-        try:
-            for function in self._functions:
-                _hold(function, self)
-            _sessions().append(self)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        active = _sessions()
-        if self in active:
-            active.remove(self)
-        for function in self._functions:
-            _release(function, self)
+    functions: dict[FunctionType, Record]
+    paused: Callable[[], bool]
+    """Whether calls are to be passed over: those of a probe, and those inside a watched function."""
 
     def record_of(self, function: FunctionType) -> Record | None:
         """What to do with a call of this function now; None: nothing."""
-        return None if self.paused() else self._functions.get(function)
+        return None if self.paused() else self.functions.get(function)
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """A block in which a watcher sees the calls that its thread makes."""
+    active = _thread.watchers
+    try:
+        for function in watcher.functions:
+            _hold(function, watcher)
+        active.append(watcher)
+        yield
+    finally:
+        if watcher in active:
+            active.remove(watcher)
+        for function in watcher.functions:
+            _release(function, watcher)
 
 
 @dataclass(eq=False)
@@ -76,15 +76,17 @@ class _Watched:
 
 _watched: dict[str, _Watched] = {}
 _lock = threading.Lock()
-_thread = threading.local()
 
 
-def _sessions() -> list[Watcher]:
-    """The watchers of the running thread, outermost first."""
-    found = getattr(_thread, "sessions", None)
-    if found is None:
-        found = _thread.sessions = []
-    return found
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.watchers: list[Watcher] = []
+        """Outermost first."""
+
+
+_thread = _Thread()
 
 
 def _hold(function: FunctionType, holder: Watcher) -> None:
@@ -156,13 +158,18 @@ def called(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     compiler = eval_frame.set_eval_frame(None)
     try:
         run = plain = _as_compiled(watched.plain, compiler)
-        for watcher in _sessions():
+        for watcher in _thread.watchers:
             record = watcher.record_of(watched.function)
             if record is not None:
                 run = partial(_through, record, run, plain)
         return run(*args, **kwargs)
     finally:
         eval_frame.set_eval_frame(compiler)
+
+
+def loaded(module: str, name: str) -> FunctionType | None:
+    """A function to watch; None if its module was never imported."""
+    return getattr(sys.modules.get(module), name, None)
 
 
 def _through(record: Record, run: Any, plain: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -214,12 +221,12 @@ def unobserved() -> Iterator[None]:
 @contextmanager
 def unwatched() -> Iterator[None]:
     """A block of which no session around it sees anything: an audit inside an audit is no part of a model."""
-    sessions, _thread.sessions = _sessions(), []
+    watchers, _thread.watchers = _thread.watchers, []
     try:
         with unobserved():
             yield
     finally:
-        _thread.sessions = sessions
+        _thread.watchers = watchers
 
 
 def _exchange(old: list[Any], new: list[Any]) -> None:

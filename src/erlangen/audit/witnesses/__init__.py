@@ -1,1 +1,1 @@
-"""The independent measurements of an audit: declared, kernel, flow."""
+"""The independent measurements of an audit: declared, measured, flow."""

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from erlangen.audit.capture.mha import arguments
+from erlangen.audit.apis.mha import arguments
 from erlangen.audit.capture.tape import name_of
 
 _SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
@@ -44,7 +44,7 @@ class Cut(TorchFunctionMode):
                 heads = query.shape[-3] // value.shape[-3] if query.dim() > 2 and value.dim() > 2 else 1
                 return value.repeat_interleave(heads, dim=-3) if heads > 1 else value.clone()
         elif func is _MHA:
-            given = arguments(func, args, kwargs)
+            given = arguments(*args, **kwargs)
             if given["query"].shape[0] == given["key"].shape[0] == self._n:
                 self.count += 1
                 others = ~torch.eye(self._n, dtype=torch.bool, device=given["query"].device)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erlangen.audit.capture.calls import MASKING
+from erlangen.audit.capture.masking import MASKING
+
+if TYPE_CHECKING:
+    from erlangen.audit.apis.attention_call import Call
+    from erlangen.audit.support import Support
 
 CLOSE = 2e-3
 """Biases this close, relative to the largest, count as equal: models compute them in half precision, too."""
@@ -60,6 +64,18 @@ class Weights:
             "applied": self.applied,
             "text": str(self),
         }
+
+
+def weights(call: Call, support: Support) -> Weights | None:
+    """The finite biases of a call as weights, where `support` is what it reads; None without any."""
+    bias = call.log_weights()
+    if bias is None or not ((bias > MASKING) & (bias != 0)).any():
+        return None
+    read = support.dense()
+    values = bias.detach().double().cpu().expand(call.batch, call.heads, call.queries, call.keys).numpy()
+    told = weights_of(values, read)
+    alpha = None if told is None else call.alpha()
+    return told if alpha is None else weights_of(values, read, alpha.detach().double().cpu().numpy())
 
 
 def weights_of(bias: np.ndarray, read: np.ndarray, alpha: np.ndarray | None = None) -> Weights | None:
