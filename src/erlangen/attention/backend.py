@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import LogitBias
 from erlangen.attention.call import Call
 from erlangen.errors import ParameterError
 
@@ -74,7 +74,7 @@ class Backend(ABC):
 
     @abstractmethod
     def run(
-        self, prepared: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+        self, prepared: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Output, weights and log-sum-exp of tensors (batch, heads, length, dim); None for what it has not.
 

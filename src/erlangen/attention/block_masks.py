@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from erlangen.attention.binding import Bound, bind
-from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Relation, Tiles
+from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Tiles
 from erlangen.relations.lookup import search
 
 BLOCK = 128
@@ -21,7 +21,7 @@ MaskMod = Callable[[Any, Any, Any, Any], Any]
 
 
 def mask_mod(
-    relation: Bindable | Neighborhoods,
+    relation: Any,
     queries: int,
     keys: int | None = None,
     *,
@@ -40,7 +40,7 @@ def mask_mod(
     """
     keys = queries if keys is None else keys
     offset = keys - queries
-    if isinstance(relation, Relation) and relation.arithmetic:
+    if relation.arithmetic:
         return lambda b, h, i, j: relation.holds(i + offset, j, keys)
     return _table_mod(bind(relation, batch=batch, heads=heads, queries=queries, keys=keys), device)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 from weakref import ref
@@ -19,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from erlangen.attention.cache import Recent
 from erlangen.errors import BackendError, ErlangenError
-from erlangen.relations import Neighborhoods, Tiles
+from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Tiles
 
 TILE = 64
 """Queries and keys of a native tile."""
@@ -38,7 +39,7 @@ except ImportError as error:  # built without a compiler: attention then runs th
 _lock = RLock()
 
 
-class Packed:
+class PackedNeighborhoods:
     """The distinct neighborhoods of a call, and which of them each batch item and head has.
 
     Tiles, runs and transposed runs in the extension's memory, and the index, are made when first asked for.
@@ -174,7 +175,7 @@ def _encode(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Tensor:
     return torch.from_numpy(_join(parts))
 
 
-def _decode(index: Tensor) -> Packed:
+def _decode(index: Tensor) -> PackedNeighborhoods:
     """The relation of an index; `BackendError` unless it is one, for it may come from a file."""
     numbers = index.detach().cpu().numpy()
     try:
@@ -201,7 +202,7 @@ def _decode(index: Tensor) -> Packed:
             raise ValueError("it is too long")
     except (ValueError, IndexError, ErlangenError) as error:
         raise BackendError(f"a tensor of {index.numel()} integers is no packed relation: {error}") from error
-    return Packed(distinct, which.copy())
+    return PackedNeighborhoods(distinct, which.copy())
 
 
 _known: Recent[int, tuple[StorageWeakRef, int, np.ndarray, Callable[[], Any]]] = Recent(1024)
@@ -230,7 +231,7 @@ def packed(index: Tensor, decode: Callable[[Tensor], Any] = _decode) -> Any:
 
     >>> import numpy as np
     >>> from erlangen.relations import Causal
-    >>> kept = Packed([Causal().on(4)], np.zeros((1, 1), np.int64))
+    >>> kept = PackedNeighborhoods([Causal().on(4)], np.zeros((1, 1), np.int64))
     >>> packed(kept.index) is kept, packed(kept.index.clone()).distinct == kept.distinct
     (True, True)
     """
@@ -242,3 +243,27 @@ def packed(index: Tensor, decode: Callable[[Tensor], Any] = _decode) -> Any:
     made = decode(index)
     _remember(index, lambda: made)
     return made
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRelation:
+    """A relation bound to its sizes, as one tensor of integers; made by `pack`, taken by `attend`."""
+
+    index: Tensor
+    queries: int
+    keys: int
+    backend: str
+
+    def unpacked(self) -> Bindable:
+        """The relation again, by its edges.
+
+        >>> from erlangen.attention import pack
+        >>> from erlangen.relations import Causal
+        >>> pack(Causal(), 2).unpacked()
+        FromMask([[1, 0], [1, 1]])
+        """
+        found = packed(self.index)
+        members = [FromMask._of(one) for one in found.distinct]
+        heads = [[members[n] for n in row] for row in found.which]
+        items: Any = [PerHead(row) if len(row) > 1 else row[0] for row in heads]
+        return Batch(items) if len(items) > 1 else items[0]

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from erlangen.attention import attend
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.models import checks
-from erlangen.models.padding import unpadded
+from erlangen.models.padded_batches import unpadded
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import KVCache, RelativeBias

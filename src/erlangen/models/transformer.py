@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.models import checks
-from erlangen.models.padding import unpadded
+from erlangen.models.padded_batches import unpadded
 from erlangen.models.saved import Saved, fill
 from erlangen.nn import Attention, KVCache
 from erlangen.relations import Bindable, Causal, Full, Relation, sizes

@@ -14,7 +14,7 @@ from erlangen.attention.compiling import uncompiled
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.nn.cache import KVCache, step
+from erlangen.nn.kv_cache import KVCache, step
 from erlangen.relations import (
     Batch,
     Bindable,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.backend import Backend, Cost, Rank, register
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import LogitBias
 from erlangen.attention.call import Call
-from erlangen.attention.kernels.linear import Linear
+from erlangen.attention.kernels.features import Linear
 
 CHUNK = 64
 """Queries of the causal relation that are computed together, with their own keys as a matrix."""
@@ -73,7 +73,7 @@ class LinearBackend(Backend):
         return not call.bound.is_full
 
     def run(
-        self, prepared: bool, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+        self, prepared: bool, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
     ) -> tuple[Tensor, None, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
             out, lse = attend(q, k, v, prepared, kernel=cast(Linear, call.kernel))

@@ -17,8 +17,7 @@ from erlangen.attention import native
 from erlangen.attention.binding import bind_alone
 from erlangen.attention.cache import cached
 from erlangen.attention.compiling import constant
-from erlangen.attention.packing import Packed
-from erlangen.attention.prepared import PackedRelation
+from erlangen.attention.packing import PackedNeighborhoods, PackedRelation
 from erlangen.errors import SizeError
 from erlangen.integrations.transformers.readings import DENSE, Place, Shape, meet, read, said_by
 from erlangen.integrations.transformers.terms import MaskFunction, Written
@@ -68,9 +67,9 @@ def _(*_: Any, **__: Any) -> Tensor:
     return torch.empty(size, dtype=torch.int64)
 
 
-def _wider(bound: Any, keys: int) -> Packed:
+def _wider(bound: Any, keys: int) -> PackedNeighborhoods:
     """The same edges among more keys, of which the last are never read."""
-    return Packed(
+    return PackedNeighborhoods(
         [Neighborhoods(near.queries, keys, near.indptr, near.starts, near.stops) for near in bound.distinct],
         bound.index,
     )

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from erlangen.attention import attend
 from erlangen.attention.kernels import SoftmaxDot
-from erlangen.attention.prepared import PackedRelation
+from erlangen.attention.packing import PackedRelation
 from erlangen.errors import BackendError, SizeError
 from erlangen.integrations.transformers.compiled import INDEX, compiled_reads, follows, runs_in_graph
 from erlangen.integrations.transformers.readings import from_dense, meet
 from erlangen.integrations.transformers.relation_mask import RelationMask
-from erlangen.nn.cache import step
+from erlangen.nn.kv_cache import step
 from erlangen.relations import Batch, Bindable, Causal, FromMask, Full, Neighborhoods, PerHead, Weighted
 
 REPLACED = "erlangen_relation"

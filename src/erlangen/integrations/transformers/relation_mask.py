@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from erlangen.integrations.masks import mask
 from erlangen.integrations.transformers.compiled import compiled_mask
 from erlangen.integrations.transformers.readings import Place, Reading, read, said_by
-from erlangen.integrations.transformers.registry import check_registry
+from erlangen.integrations.transformers.registration import check_registry
 
 
 class RelationMask(Tensor):

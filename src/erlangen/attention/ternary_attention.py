@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from erlangen.attention import triples_native
+from erlangen.attention import ternary_kernel
 from erlangen.attention.binding import made_plain
 from erlangen.attention.cache import cached
-from erlangen.attention.shapes import fold
-from erlangen.attention.triples_native import PackedTriples
+from erlangen.attention.call import fold
+from erlangen.attention.ternary_kernel import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
 from erlangen.relations import HyperRelation
 
@@ -60,15 +60,15 @@ def attend_triples(
     lead = q.shape[:-3]
     folded = [fold(x) for x in (q, k1, k2, v1, v2)]
     n = index(q.shape[-2])
-    native = triples_native.refuses(q) is None if backend is None else backend == "native"
+    native = ternary_kernel.refuses(q) is None if backend is None else backend == "native"
     if native:
-        if (reason := triples_native.refuses(q)) is not None:
+        if (reason := ternary_kernel.refuses(q)) is not None:
             raise BackendError(f"the native backend cannot compute this: {reason}")
         prepared = _index_once if torch.compiler.is_compiling() else packed
-        out = triples_native.attend(folded, prepared(hyperrelation, n), scale)
+        out = ternary_kernel.attend(folded, prepared(hyperrelation, n), scale)
     else:
         row, first, second = (x.to(q.device) for x in packed(hyperrelation, n).edges)
-        out = triples_native.reference(folded, row, first, second, scale)[0]
+        out = ternary_kernel.reference(folded, row, first, second, scale)[0]
     return out.reshape(*lead, *out.shape[1:])
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from erlangen.errors import ParameterError
 from erlangen.integrations.transformers.forward import REPLACED
-from erlangen.integrations.transformers.registry import NAME, register
+from erlangen.integrations.transformers.registration import NAME, register
 from erlangen.relations import Bindable, PerHead, Relation
 
 Layers = int | str | Iterable[int | str] | None
