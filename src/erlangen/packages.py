@@ -4,11 +4,15 @@ the function they are named after."""
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
 from inspect import Signature, signature
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def lazily(
@@ -32,6 +36,33 @@ def lazily(
         return value
 
     return get, lambda: sorted({*vars(sys.modules[package]), *sources})
+
+
+def renamed(**names: str) -> Callable[[_Function], _Function]:
+    """Let a function take arguments by their former names, `renamed(former="present")`, with a warning.
+
+    >>> @renamed(sequence="items")
+    ... def count(items):
+    ...     return len(items)
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     count(sequence="ab"), str(said[0].message)
+    (2, 'sequence= is now items=; the old name goes with version 0.3')
+    """
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def taking(*arguments: Any, **named: Any) -> Any:
+            for former, present in names.items():
+                if former in named:
+                    said = f"{former}= is now {present}=; the old name goes with version 0.3"
+                    warnings.warn(said, DeprecationWarning, stacklevel=2)
+                    named[present] = named.pop(former)
+            return function(*arguments, **named)
+
+        return taking
+
+    return decorate
 
 
 class _CallableModule(ModuleType):

@@ -207,7 +207,7 @@ def test_binding_is_kept():
 
 def test_what_does_not_fit_is_refused():
     x = torch.zeros(1, 7, 4)
-    with pytest.raises(ParameterError, match="HyperRelation"):
+    with pytest.raises(ParameterError, match="takes a ternary relation such as"):
         attend_triples(x, x, x, x, x, Causal())  # pyright: ignore[reportArgumentType]
     with pytest.raises(ParameterError, match="native, reference"):
         attend_triples(x, x, x, x, x, Fano(), backend="sdpa")

@@ -27,6 +27,7 @@ from erlangen.errors import ParameterError, ShapeError
 from erlangen.integrations.edge_index import edges_of
 from erlangen.models.saved import Saved
 from erlangen.relations import Identity, Relation, sizes
+from erlangen.relations.protocol import AnyRelation, expect
 
 
 def with_self_loops(graph: Relation | Tensor, nodes: int) -> Relation:
@@ -40,8 +41,8 @@ def with_self_loops(graph: Relation | Tensor, nodes: int) -> Relation:
     >>> with_self_loops(torch.tensor([[1, 1], [0, 0]]), 2).on(2).dense().astype(int).tolist()
     [[1, 1], [0, 1]]
     """
-    if isinstance(graph, Relation):
-        return graph | Identity()
+    if isinstance(graph, AnyRelation):
+        return expect(graph, "a graph is one relation") | Identity()
     return edges_of(graph, nodes, nodes, loops=nodes).relation
 
 

@@ -1,9 +1,9 @@
 """PyG's `TransformerConv`, `GATConv` and `GATv2Conv` on erlangen's attention: same numbers, less time."""
 
 from erlangen.integrations.edge_index import PreparedEdges, prepare
-from erlangen.integrations.pyg import gat_conv, gatv2_conv, transformer_conv  # each registers its kernel
+from erlangen.integrations.pyg import dot_conv, gat_conv, gatv2_conv  # each registers its kernel
 from erlangen.integrations.pyg.conv import RelationConv
 
 __all__ = ["PreparedEdges", "RelationConv", "prepare"]
 
-del gat_conv, gatv2_conv, transformer_conv
+del gat_conv, gatv2_conv, dot_conv

@@ -97,7 +97,7 @@ class Reading:
     @property
     def position_free(self) -> bool:
         """Whether it does not matter where the queries stand."""
-        return isinstance(self.whole, Full)
+        return self.whole == FULL
 
 
 Reader = Callable[[Place, Sequence[Tensor]], Reading]
@@ -273,8 +273,8 @@ def meet(first: Bindable, second: Bindable) -> Bindable:
     >>> meet(Causal(), Batch([Padding(1), Full()]))
     Batch([Padding(1) & Causal(), Causal()])
     """
-    one: Any = second if isinstance(second, Batch) else first
-    return one & (first if one is second else second)
+    batched: Any = second if "item" in second.axes else first
+    return batched & (first if batched is second else second)
 
 
 def per_item(relations: Iterable[Relation]) -> Bindable:
@@ -305,7 +305,7 @@ def _joined(word: str, one: Reader | None, other: Reader | None) -> Reader | Non
             return Reading(meet(first.relation, second.relation), meet(first.given, second.given))
         a: Any = first.whole
         b: Any = second.whole
-        return Reading(b | a if isinstance(b, Batch) else a | b)
+        return Reading(b | a if "item" in b.axes else a | b)
 
     return joined
 
