@@ -66,6 +66,14 @@ def renamed(**names: str) -> Callable[[_Function], _Function]:
 
 
 class _CallableModule(ModuleType):
+    """A package that can be called as its function of the same name.
+
+    `erlangen.symmetry` has to be two things: the function, and the package in which `erlangen.symmetry.Group`
+    lies. A function under this name would not stay there: the first `from erlangen.symmetry import Group`
+    makes Python set `erlangen.symmetry` to the module. So the module itself is callable, in the way that the
+    language reference gives for it (data model, "Customizing module attribute access").
+    """
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._function(*arguments, **keywords)
 

@@ -18,7 +18,7 @@ from erlangen.relations import Neighborhoods
 from erlangen.relations.protocol import AnyRelation
 
 CACHE_SIZE = 64
-"""How many bound relations are kept."""
+"""How many bound relations are kept, and how many results of backends with each of them."""
 
 
 def made_plain(make: Callable[[], Any]) -> Any:
@@ -74,7 +74,10 @@ class Bound:
         """`make()`, computed once for each key; safe to call from several threads."""
         with self._lock:
             if key not in self._derived:
-                self._derived[key] = made_plain(make)
+                made = made_plain(make)
+                if len(self._derived) >= CACHE_SIZE:
+                    del self._derived[next(iter(self._derived))]
+                self._derived[key] = made
             return self._derived[key]
 
     @property
