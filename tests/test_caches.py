@@ -1,4 +1,4 @@
-"""Nothing that a module holds grows with the calls that are made: every cache is bounded and can be emptied."""
+"""Nothing that a module holds grows with the calls that are made: caches are bounded and can be emptied."""
 
 from __future__ import annotations
 

@@ -114,18 +114,7 @@ def compiled_mask(
     """
     from transformers.masking_utils import eager_mask
 
-    dense: Any = eager_mask(
-        batch_size=place.batch,
-        q_length=place.queries,
-        kv_length=place.keys,
-        q_offset=place.query_offset,
-        kv_offset=place.key_offset,
-        mask_function=function,
-        attention_mask=attention_mask,
-        dtype=dtype,
-        use_vmap=place.vmap,
-        device=place.device,
-    )
+    dense: Any = eager_mask(**place.arguments(function), attention_mask=attention_mask, dtype=dtype)
     if runs_in_graph(place.device):
         said = said_by(function, place, evaluate=place.vmap)
         setattr(dense, INDEX, Masked(said, place, attention_mask))

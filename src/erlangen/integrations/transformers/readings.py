@@ -64,18 +64,21 @@ class Place:
         """What a mask function says here, asked for every pair."""
         from transformers.masking_utils import sdpa_mask
 
-        dense: Any = sdpa_mask(
-            batch_size=self.batch,
-            q_length=self.queries,
-            kv_length=self.keys,
-            q_offset=self.query_offset,
-            kv_offset=self.key_offset,
-            mask_function=function,
-            allow_is_causal_skip=False,
-            use_vmap=self.vmap,
-            device=self.device,
-        )
+        dense: Any = sdpa_mask(**self.arguments(function), allow_is_causal_skip=False)
         return Written(DENSE, (dense,))
+
+    def arguments(self, function: MaskFunction) -> dict[str, Any]:
+        """What the functions of transformers take that make a mask here."""
+        return {
+            "batch_size": self.batch,
+            "q_length": self.queries,
+            "kv_length": self.keys,
+            "q_offset": self.query_offset,
+            "kv_offset": self.key_offset,
+            "mask_function": function,
+            "use_vmap": self.vmap,
+            "device": self.device,
+        }
 
 
 @dataclass(frozen=True)
