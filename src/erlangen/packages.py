@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from ast import If, ImportFrom, parse, unparse
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from inspect import Signature, signature
@@ -15,23 +16,29 @@ from typing import Any, TypeVar
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def lazily(
-    package: str, sources: Mapping[str, str | None]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package whose names are imported when they are first used.
 
-    `sources` tells the module that each name comes from; None marks a module of the package itself.
+    The names are those that its source imports for type checkers, below `if TYPE_CHECKING:`, so that they are
+    written once. Where one stands for a module of the package, alone or by a function of the same name that
+    the module can be called as, it is the module.
 
-    >>> __getattr__, __dir__ = lazily("erlangen", {"attend": "erlangen.attention", "attention": None})
-    >>> __getattr__("attend").__module__
-    'erlangen.attention._attend'
+    >>> __getattr__, __dir__ = lazily("erlangen")
+    >>> __getattr__("attend").__module__, __getattr__("symmetry").__name__
+    ('erlangen.attention._attend', 'erlangen.symmetry')
     """
+    loader: Any = sys.modules[package].__loader__
+    blocks = [node for node in parse(loader.get_source(package)).body
+              if isinstance(node, If) and unparse(node.test) == "TYPE_CHECKING"]  # fmt: skip
+    imports = [node for block in blocks for node in block.body if isinstance(node, ImportFrom)]
+    sources = {alias.name: node.module for node in imports for alias in node.names}
 
     def get(name: str) -> Any:
         if name not in sources:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        source = sources[name]
-        value = import_module(f"{package}.{name}") if source is None else getattr(import_module(source), name)
+        source, module = sources[name], f"{package}.{name}"
+        found = source in (package, module)
+        value = import_module(module) if found else getattr(import_module(source or ""), name)
         setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 

@@ -26,8 +26,7 @@ from erlangen.models.padded_batches import unpadded
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention
-from erlangen.relations import Batch, Full, PerHead, Relation, sizes
-from erlangen.relations.protocol import expect
+from erlangen.relations import Batch, Full, PerHead, Relation
 
 RELATION = Full()
 """Self-attention (Definition 5)."""
@@ -58,9 +57,8 @@ class BERTConfig:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "BERT")
-        for name in ("vocab_size", "context", "layers", "heads", "width", "types"):
-            sizes.count(getattr(self, name), f"BERT.Config({name})", least=1)
-        expect(self.relation, "BERT.Config(relation) takes a relation or PerHead", axes=("head",))
+        checks.counts(self, "BERT", "vocab_size", "context", "layers", "heads", "width", "types")
+        checks.relation(self, "BERT")
 
 
 class Block(nn.Module):

@@ -25,8 +25,9 @@ from erlangen.attention import attend
 from erlangen.attention.kernels import Additive
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.integrations.edge_index import edges_of
+from erlangen.models import checks
 from erlangen.models.saved import Saved
-from erlangen.relations import Identity, Relation, sizes
+from erlangen.relations import Identity, Relation
 from erlangen.relations.protocol import AnyRelation, expect
 
 
@@ -110,8 +111,7 @@ class GATConfig:
     slope: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("features", "classes", "hidden", "heads", "output_heads"):
-            sizes.count(getattr(self, name), f"GAT.Config({name})", least=1)
+        checks.counts(self, "GAT", "features", "classes", "hidden", "heads", "output_heads")
         if not 0 <= self.dropout < 1:
             raise ParameterError(f"GAT.Config(dropout) must be in [0, 1), got {self.dropout!r}")
 

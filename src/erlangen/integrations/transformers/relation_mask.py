@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_map
 
 from erlangen.integrations.masks import mask
 from erlangen.integrations.transformers.compiled import compiled_mask
+from erlangen.integrations.transformers.past_the_registry import check_registry
 from erlangen.integrations.transformers.readings import Place, Reading, read, said_by
-from erlangen.integrations.transformers.registration import check_registry
 
 
 class RelationMask(Tensor):
