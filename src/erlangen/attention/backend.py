@@ -33,7 +33,7 @@ class Rank(IntEnum):
 
 
 class Cost(NamedTuple):
-    """The place of a backend in the decision: the lowest rank, and in it the least work, is chosen.
+    """What decides between backends: the lowest rank, and in it the least work, is chosen.
 
     `work` is compared within a rank alone, in units that its backends share.
     """
@@ -87,7 +87,7 @@ class Backend(ABC):
         return call.bound.num_edges
 
     def refusal(self, call: Call) -> str | None:
-        """`refuses`, and whether it returns what was asked for."""
+        """`refuses`, and whether it returns the weights and the log-sum-exp where the call wants them."""
         if call.weights and not self.weights:
             return "returns no weights; use 'reference'"
         if call.lse and not self.lse:

@@ -9,7 +9,9 @@ map being one of `Map`'s. `edges` also takes a bias with an entry for each edge,
 vector a, (1 or heads, dim), with which s_ij = sum_d a_d map(q_id + k_jd) + bias;
 
 m_ij being 0 or 1 / (1 - dropout), decided by (seed, batch item, head, i, j) alone, alike in both operators.
-An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
+An empty N_i gives out_i = 0, lse_i = -inf and no gradient. No weight is stored: softmax is computed online
+(arXiv 1805.02867), and the backward pass computes weights again from two statistics of each row, as
+FlashAttention does (arXiv 2205.14135).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class PackedNeighborhoods:
     def __init__(self, distinct: Sequence[Neighborhoods], which: np.ndarray) -> None:
         self.distinct = tuple(distinct)
         self.which = which
-        self.pairs = sum(near.num_edges for near in distinct) / len(distinct)
+        self.pairs = sum(one.num_edges for one in distinct) / len(distinct)
         """Related pairs of one head of one batch item, on average over the distinct relations."""
         self._made: dict[str, Any] = {}
         self._cut: dict[int, Tiles] = {}
@@ -88,7 +88,7 @@ class PackedNeighborhoods:
     @property
     def transposed(self) -> Any:
         """The runs of the transposed relation: for each key, the queries that read it."""
-        return self._once("transposed", lambda: _runs([near.T for near in self.distinct], self.which))
+        return self._once("transposed", lambda: _runs([one.T for one in self.distinct], self.which))
 
     @property
     def order(self) -> Tensor:
@@ -147,14 +147,14 @@ def _tiles(tiled: Sequence[Tiles], which: np.ndarray) -> Any:
 
 
 def _runs(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
-    before = np.cumsum([0] + [near.starts.size for near in distinct])
+    before = np.cumsum([0] + [one.starts.size for one in distinct])
     return _require_native().Runs(
         distinct[0].queries,
         distinct[0].keys,
         len(distinct),
-        _join([near.indptr + b for near, b in zip(distinct, before, strict=False)]),
-        _join([near.starts for near in distinct]),
-        _join([near.stops for near in distinct]),
+        _join([one.indptr + b for one, b in zip(distinct, before, strict=False)]),
+        _join([one.starts for one in distinct]),
+        _join([one.stops for one in distinct]),
         np.ascontiguousarray(which, np.int64),
     )
 
@@ -170,8 +170,8 @@ def _join(arrays: Sequence[np.ndarray], dtype: Any = np.int64) -> np.ndarray:
 def _encode(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Tensor:
     header = [RUNS, distinct[0].queries, distinct[0].keys, len(distinct), *which.shape]
     parts = [np.array(header, np.int64), np.ravel(which)]
-    for near in distinct:
-        parts += [near.indptr, near.starts, near.stops]
+    for one in distinct:
+        parts += [one.indptr, one.starts, one.stops]
     return torch.from_numpy(_join(parts))
 
 
@@ -206,7 +206,7 @@ def _decode(index: Tensor) -> PackedNeighborhoods:
 
 
 _known: Recent[int, tuple[StorageWeakRef, int, np.ndarray, Callable[[], Any]]] = Recent(1024)
-"""Address of a storage -> (the storage, place of the index in it, its numbers, what was packed from it). The
+"""Address of a storage -> (the storage, offset of the index in it, its numbers, what was packed from it). The
 address is not used again while there is a weak reference, so that another tensor is never taken for this
 one. The numbers are compared at every call: an index may be changed in ways that PyTorch does not count
 (`.data`, NumPy, inference mode, memory that compiled code uses again)."""

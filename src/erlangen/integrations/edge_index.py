@@ -1,4 +1,4 @@
-"""PyG's `edge_index` as a relation, worked out once: a training loop gives the same one each step.
+"""PyG's `edge_index` as a relation, built once: a training loop gives the same one each step.
 
 A tensor can change in ways that leave no trace: through `.data`, through the memory it shares with NumPy, as
 a buffer that is filled anew. So edges are looked up by the entries of the tensor, compared with a copy at
@@ -160,7 +160,7 @@ class PreparedEdges:
 
 
 def prepare(edge_index: Tensor, sources: int, targets: int | None = None) -> PreparedEdges:
-    """The edges of a graph that stays as it is, worked out and checked once, to give for `edge_index`.
+    """The edges of a static graph, built and checked once, to give for `edge_index`.
 
     `targets` is `sources` if not given.
 

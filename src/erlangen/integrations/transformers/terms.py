@@ -1,6 +1,6 @@
 """Mask functions of transformers as expressions of the query's and the key's position.
 
-A mask function f(batch, head, query, key) -> bool is called once, with symbols in the place of indices, and
+A mask function f(batch, head, query, key) -> bool is traced: called once, with symbols for its indices, and
 what it computes with them is written down. Nothing is evaluated and no closure is opened, so that the
 compiler follows it as well."""
 
@@ -73,9 +73,9 @@ class _Reading(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__getitem__:
             tensor, at = args
-            places = at if isinstance(at, tuple) else (at,)
-            if any(isinstance(place, Term) for place in places):
-                return Term("at", tensor, *places)
+            indices = at if isinstance(at, tuple) else (at,)
+            if any(isinstance(one, Term) for one in indices):
+                return Term("at", tensor, *indices)
         return func(*args, **(kwargs or {}))
 
 
