@@ -147,24 +147,22 @@ def _tiles(tiled: Sequence[Tiles], which: np.ndarray) -> Any:
 
 
 def _runs(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
+    sizes = distinct[0].queries, distinct[0].keys, len(distinct)
+    return _require_native().Runs(*sizes, *joined_runs(distinct), np.ascontiguousarray(which, np.int64))
+
+
+def joined_runs(distinct: Sequence[Neighborhoods]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`indptr`, `starts` and `stops` of several neighborhoods, one behind the other."""
     before = np.cumsum([0] + [one.starts.size for one in distinct])
-    return _require_native().Runs(
-        distinct[0].queries,
-        distinct[0].keys,
-        len(distinct),
-        _join([one.indptr + b for one, b in zip(distinct, before, strict=False)]),
-        _join([one.starts for one in distinct]),
-        _join([one.stops for one in distinct]),
-        np.ascontiguousarray(which, np.int64),
-    )
+    indptr = _join([one.indptr + b for one, b in zip(distinct, before, strict=False)])
+    return indptr, _join([one.starts for one in distinct]), _join([one.stops for one in distinct])
 
 
 def _join(arrays: Sequence[np.ndarray], dtype: Any = np.int64) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(arrays), dtype)
 
 
-# ------------------------------------------------------------------------------------------- indices as
-# tensors
+# --------------------------------------------------------------------------------- indices as tensors
 
 
 def _encode(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Tensor:

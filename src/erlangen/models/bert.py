@@ -204,19 +204,15 @@ class BERT(Saved):
             "types.weight": theirs.take("embeddings.token_type_embeddings.weight"),
             **theirs.linear("norm", "embeddings.LayerNorm"),
         }
-        for i in range(config.layers):
-            for ours, other in _NAMES.items():
-                state |= theirs.linear(f"blocks.{i}.{ours}", f"encoder.layer.{i}.{other}")
+        state |= theirs.layers(config.layers, _NAMES, "encoder.layer")
         if head:
             state["head.bias"] = theirs.take("cls.predictions.bias")
             theirs.tied("cls.predictions.decoder.weight", state["tokens.weight"])
             theirs.tied("cls.predictions.decoder.bias", state["head.bias"])
             state |= theirs.linear("head.transform", "cls.predictions.transform.dense")
             state |= theirs.linear("head.norm", "cls.predictions.transform.LayerNorm")
-        model = cls(config)
         unused = ("pooler.", "cls.seq_relationship.", "embeddings.position_ids")
-        theirs.fill(model, state, unused=unused)
-        return model.train(getattr(source, "training", False))
+        return theirs.filled(cls(config), state, unused)
 
 
 _NAMES = {

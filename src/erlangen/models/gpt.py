@@ -231,9 +231,7 @@ class GPT(Saved):
             for name, other in (("attention.O", "attn.c_proj"), ("up", "mlp.c_fc"), ("down", "mlp.c_proj")):
                 state[f"{ours}.{name}.weight"] = theirs.take(f"{block}.{other}.weight").T
                 state[f"{ours}.{name}.bias"] = theirs.take(f"{block}.{other}.bias")
-        model = cls(config)
-        theirs.fill(model, state, unused=(".attn.bias", ".attn.masked_bias"))
-        return model.train(getattr(source, "training", False))
+        return theirs.filled(cls(config), state, (".attn.bias", ".attn.masked_bias"))
 
 
 def _pick(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:

@@ -372,10 +372,8 @@ class T5(Saved):
                     state |= theirs.linear(f"{ours}.network.gate", f"{last}.DenseReluDense.wi_1")
                 else:
                     state |= theirs.linear(f"{ours}.network.up", f"{last}.DenseReluDense.wi")
-        model = cls(config)
         unused = ("lm_head.weight", "EncDecAttention.relative_attention_bias.weight")
-        theirs.fill(model, state, unused=unused)
-        return model.train(getattr(source, "training", False))
+        return theirs.filled(cls(config), state, unused)
 
 
 def _ids(ids: Tensor) -> Tensor:

@@ -206,12 +206,8 @@ class ViT(Saved):
             **theirs.linear("norm", "layernorm"),
             **(theirs.linear("head", "classifier") if head else {}),
         }
-        for i in range(config.layers):
-            for ours, other in _NAMES.items():
-                state |= theirs.linear(f"blocks.{i}.{ours}", f"layers.{i}.{other}")
-        model = cls(config)
-        theirs.fill(model, state, unused=("pooler.", "embeddings.mask_token"))
-        return model.train(getattr(source, "training", False))
+        state |= theirs.layers(config.layers, _NAMES, "layers")
+        return theirs.filled(cls(config), state, ("pooler.", "embeddings.mask_token"))
 
 
 _NAMES = {

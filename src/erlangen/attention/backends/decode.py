@@ -9,7 +9,6 @@ from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.attention.backend import Backend, Cost, Rank, register
-from erlangen.attention.biases import LogitBias
 from erlangen.attention.call import Call
 from erlangen.attention.operators import unwatched
 
@@ -93,7 +92,5 @@ class DecodeBackend(Backend):
     def prepare(self, call: Call) -> range | None:
         return call.one_run
 
-    def run(
-        self, prepared: range, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
-    ) -> tuple[Tensor, None, None]:
+    def run(self, prepared, call, q, k, v, bias):
         return _attend(q, k, v, prepared, call.scale), None, None

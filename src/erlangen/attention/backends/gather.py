@@ -189,9 +189,7 @@ class GatherBackend(Backend):
         assert call.bound is not None
         return prepare(call.bound, call.device)
 
-    def run(
-        self, prepared: Prepared, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
-    ) -> tuple[Tensor, None, Tensor]:
+    def run(self, prepared, call, q, k, v, bias):
         kernel = SoftmaxDot(call.scale) if call.kernel is None else call.kernel
         # Half precision is computed in float32; autocast would round the scores again.
         with torch.autocast(q.device.type, enabled=False):

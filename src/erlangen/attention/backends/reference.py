@@ -111,9 +111,7 @@ class ReferenceBackend(Backend):
         assert call.bound is not None
         return DenseMask(call.bound.mask(call.device), pair_indices(call.bound, call.device))
 
-    def run(
-        self, prepared: DenseMask, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def run(self, prepared, call, q, k, v, bias):
         kernel = SoftmaxDot(call.scale) if call.kernel is None else call.kernel
         # Half precision is computed in float32; autocast would round the scores again.
         with torch.autocast(q.device.type, enabled=False):
