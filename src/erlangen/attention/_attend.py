@@ -90,9 +90,12 @@ def attend(
             *(q, k, v, relation), kernel=kernel, scale=scale, dropout=dropout, backend=backend,
             return_weights=return_weights, return_lse=return_lse,
         )  # fmt: skip
+    # Check.
     call = call_of(q, k, v, relation, kernel, scale, dropout, backend, return_weights, return_lse)
     q4, k4, v4 = fold(q), fold(k), fold(v)
+    # Bind and plan; both are kept for the next call.
     chosen, prepared, bound = _settled(call, q4, k4)
+    # Run.
     bias = None if call.weighted is None else bias_of(call.weighted, bound, call.queries, call.keys, q4)
     out, weights, lse = BACKENDS[chosen].run(prepared, call, q4, k4, v4, bias)
     if kernel is not None and kernel.sink is not None:
@@ -156,7 +159,6 @@ def plan(
     tensors on CUDA                              `flex`       FlexAttention skips the empty blocks
     anything else                                `sdpa`       with a dense mask, queries x keys
     ===========================================  ===========  ===============================================
-
 
     The cost model of the native kernels counts the 8 x 16 pieces of each tile in which any pair is related;
     one edge of `edges` costs about 1 / 24 of such a piece.
