@@ -1,4 +1,4 @@
-"""What `import erlangen` gives: names that load when they are used, and two packages that are functions too."""
+"""What `import erlangen` gives: names that load when they are used, and two packages that are functions."""
 
 from __future__ import annotations
 

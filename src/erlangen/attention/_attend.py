@@ -93,8 +93,17 @@ def attend(
     # Check.
     call = call_of(q, k, v, relation, kernel, scale, dropout, backend, return_weights, return_lse)
     q4, k4, v4 = fold(q), fold(k), fold(v)
-    # Bind and plan; both are kept for the next call.
-    chosen, prepared, bound = _settled(call, q4, k4)
+    # Bind and plan; both are kept for the next call. This is no function of its own: where the graph around
+    # it is broken, a compiler would trace that alone, and settle what an eager call must not.
+    bound = None
+    if isinstance(call.reads, PackedRelation):
+        chosen, prepared = _fitting(call).backend, call.reads.index
+    else:
+        batch = index(q4.shape[0]) if items_differ(call.reads) else 1
+        if torch.compiler.is_compiling():
+            chosen, prepared = _decide_once(call.reads, batch, *call.facts[:-1], *call.needs)
+        else:
+            chosen, prepared, bound = decide(call, batch, (q4, k4))
     # Run.
     bias = None if call.weighted is None else bias_of(call.weighted, bound, call.queries, call.keys, q4)
     out, weights, lse = BACKENDS[chosen].run(prepared, call, q4, k4, v4, bias)
@@ -229,16 +238,6 @@ def _say_once(why: str | None) -> None:
         warnings.warn(
             f"attention runs through PyTorch: the native extension is missing ({why})", stacklevel=3
         )
-
-
-def _settled(call: Call, q: Tensor, k: Tensor) -> tuple[str, Any, Bound | None]:
-    """The backend of a call, what it prepared, and the bound relation unless that is a part of a graph."""
-    if isinstance(call.reads, PackedRelation):
-        return _fitting(call).backend, call.reads.index, None
-    batch = index(q.shape[0]) if items_differ(call.reads) else 1
-    if torch.compiler.is_compiling():
-        return *_decide_once(call.reads, batch, *call.facts[:-1], *call.needs), None
-    return decide(call, batch, (q, k))
 
 
 def _bound(call: Call, batch: int, vectors: tuple[Tensor, Tensor] | None) -> Bound:
