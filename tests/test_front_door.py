@@ -38,6 +38,12 @@ def test_a_package_is_its_function_whatever_was_imported_before(first):
     subprocess.run([sys.executable, "-c", f"{first}\n{USES}"], check=True)
 
 
+def test_former_names_are_there_still():
+    assert {"bias", "hierarchy"} <= set(dir(er))
+    with pytest.warns(DeprecationWarning, match="erlangen.bias is now erlangen.taxonomy"):
+        assert er.bias.classify is er.classify
+
+
 def test_a_package_that_is_a_function_is_pickled_and_described_as_one():
     for package in (er.symmetry, er.audit):
         assert pickle.loads(pickle.dumps(package)) is package

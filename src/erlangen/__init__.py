@@ -16,7 +16,6 @@ from erlangen.relations import *  # noqa: F403 (exactly what `relations.__all__`
 
 if TYPE_CHECKING:
     from erlangen import attention, equivariance, integrations, models, nn, taxonomy, testing, training
-    from erlangen import bias as bias  # the former name of taxonomy
     from erlangen.attention import Plan, attend, attend_triples, kernels, pack, plan
     from erlangen.audit import audit, compare
     from erlangen.nn import Attention, GraphLayer, KVCache
@@ -54,7 +53,7 @@ __all__ = [
 ]
 __all__ += relations.__all__
 
-_lazy, _names = lazily(__name__)
+_lazy, _names = lazily(__name__, {"bias": "erlangen", "hierarchy": "erlangen.taxonomy"})
 
 
 def __getattr__(name: str) -> Any:

@@ -6,22 +6,25 @@ from __future__ import annotations
 import sys
 import warnings
 from ast import If, ImportFrom, parse, unparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
 from inspect import Signature, signature
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(
+    package: str, former: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package whose names are imported when they are first used.
 
     The names are those that its source imports for type checkers, below `if TYPE_CHECKING:`, so that they are
     written once. Where one stands for a module of the package, alone or by a function of the same name that
-    the module can be called as, it is the module.
+    the module can be called as, it is the module. `former` are names that type checkers are not told, each
+    with a module that says what it is called now.
 
     >>> __getattr__, __dir__ = lazily("erlangen")
     >>> __getattr__("attend").__module__, __getattr__("symmetry").__name__
@@ -31,7 +34,7 @@ def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     blocks = [node for node in parse(loader.get_source(package)).body
               if isinstance(node, If) and unparse(node.test) == "TYPE_CHECKING"]  # fmt: skip
     imports = [node for block in blocks for node in block.body if isinstance(node, ImportFrom)]
-    sources = {alias.name: node.module for node in imports for alias in node.names}
+    sources = {alias.name: node.module for node in imports for alias in node.names} | {**former}
 
     def get(name: str) -> Any:
         if name not in sources:
