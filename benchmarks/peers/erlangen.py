@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.peers import Run
 from benchmarks.problems import Problem, lengths
 from erlangen.attention import attend
-from erlangen.attention._plan import decide
+from erlangen.attention._attend import decide
 from erlangen.attention.binding import clear_cache
 from erlangen.attention.call import call_of
 

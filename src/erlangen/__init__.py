@@ -22,37 +22,6 @@ if TYPE_CHECKING:
     from erlangen.symmetry import Group, stack_symmetry, symmetry, translations
     from erlangen.taxonomy import Bias, classify
 
-# name -> module it is imported from when first used; None marks a submodule.
-_LAZY = {
-    "Attention": "erlangen.nn",
-    "Bias": "erlangen.taxonomy",
-    "GraphLayer": "erlangen.nn",
-    "Group": "erlangen.symmetry",
-    "KVCache": "erlangen.nn",
-    "Plan": "erlangen.attention",
-    "attend": "erlangen.attention",
-    "attend_triples": "erlangen.attention",
-    "classify": "erlangen.taxonomy",
-    "compare": "erlangen.audit",
-    "hierarchy": "erlangen.taxonomy",
-    "kernels": "erlangen.attention",
-    "stack_symmetry": "erlangen.symmetry",
-    "translations": "erlangen.symmetry",
-    "pack": "erlangen.attention",
-    "plan": "erlangen.attention",
-    "attention": None,
-    "audit": None,
-    "bias": None,
-    "equivariance": None,
-    "integrations": None,
-    "models": None,
-    "nn": None,
-    "symmetry": None,
-    "taxonomy": None,
-    "testing": None,
-    "training": None,
-}
-
 __all__ = [
     "Attention",
     "Bias",
@@ -83,8 +52,7 @@ __all__ = [
 ]
 __all__ += relations.__all__
 
-
-_lazy, __dir__ = lazily(__name__, {**_LAZY, "__version__": None})
+_lazy, _names = lazily(__name__, {"bias": "erlangen", "hierarchy": "erlangen.taxonomy"})
 
 
 def __getattr__(name: str) -> Any:
@@ -93,3 +61,7 @@ def __getattr__(name: str) -> Any:
 
         return version("erlangen")
     return _lazy(name)
+
+
+def __dir__() -> list[str]:
+    return [*_names(), "__version__"]

@@ -4,37 +4,86 @@ the function they are named after."""
 from __future__ import annotations
 
 import sys
+import warnings
+from ast import If, ImportFrom, parse, unparse
 from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
 from inspect import Signature, signature
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def lazily(
-    package: str, sources: Mapping[str, str | None]
+    package: str, former: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package whose names are imported when they are first used.
 
-    `sources` tells the module that each name comes from; None marks a module of the package itself.
+    The names are those that its source imports for type checkers, below `if TYPE_CHECKING:`, so that they are
+    written once. Where one stands for a module of the package, alone or by a function of the same name that
+    the module can be called as, it is the module. `former` are names that type checkers are not told, each
+    with a module that says what it is called now.
 
-    >>> __getattr__, __dir__ = lazily("erlangen", {"attend": "erlangen.attention", "attention": None})
-    >>> __getattr__("attend").__module__
-    'erlangen.attention._attend'
+    >>> __getattr__, __dir__ = lazily("erlangen")
+    >>> __getattr__("attend").__module__, __getattr__("symmetry").__name__
+    ('erlangen.attention._attend', 'erlangen.symmetry')
     """
+    loader: Any = sys.modules[package].__loader__
+    blocks = [node for node in parse(loader.get_source(package)).body
+              if isinstance(node, If) and unparse(node.test) == "TYPE_CHECKING"]  # fmt: skip
+    imports = [node for block in blocks for node in block.body if isinstance(node, ImportFrom)]
+    sources = {alias.name: node.module for node in imports for alias in node.names} | {**former}
 
     def get(name: str) -> Any:
         if name not in sources:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        source = sources[name]
-        value = import_module(f"{package}.{name}") if source is None else getattr(import_module(source), name)
+        source, module = sources[name], f"{package}.{name}"
+        found = source in (package, module)
+        value = import_module(module) if found else getattr(import_module(source or ""), name)
         setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 
     return get, lambda: sorted({*vars(sys.modules[package]), *sources})
 
 
+def renamed(**names: str) -> Callable[[_Function], _Function]:
+    """Let a function take arguments by their former names, `renamed(former="present")`, with a warning.
+
+    >>> @renamed(sequence="items")
+    ... def count(items):
+    ...     return len(items)
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     count(sequence="ab"), str(said[0].message)
+    (2, 'sequence= is now items=; the old name goes with version 0.3')
+    """
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def taking(*arguments: Any, **named: Any) -> Any:
+            for former, present in names.items():
+                if former in named:
+                    said = f"{former}= is now {present}=; the old name goes with version 0.3"
+                    warnings.warn(said, DeprecationWarning, stacklevel=2)
+                    named[present] = named.pop(former)
+            return function(*arguments, **named)
+
+        return taking
+
+    return decorate
+
+
 class _CallableModule(ModuleType):
+    """A package that can be called as its function of the same name.
+
+    `erlangen.symmetry` has to be two things: the function, and the package in which `erlangen.symmetry.Group`
+    lies. A function under this name would not stay there: the first `from erlangen.symmetry import Group`
+    makes Python set `erlangen.symmetry` to the module. So the module itself is callable, in the way that the
+    language reference gives for it (data model, "Customizing module attribute access").
+    """
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._function(*arguments, **keywords)
 

@@ -275,7 +275,7 @@ def test_plan_prefers_tiles_for_bands_and_edges_for_scattered_pairs():
 
 
 def test_without_the_extension_attention_runs_through_torch_and_says_so_once(monkeypatch):
-    planning = sys.modules["erlangen.attention._plan"]
+    planning = sys.modules["erlangen.attention._attend"]
     q, k, v = tensors()
     expected = er.attend(q, k, v, er.Causal(), backend="reference")
     monkeypatch.setattr(packing, "native", None)

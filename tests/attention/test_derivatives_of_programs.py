@@ -14,7 +14,7 @@ from torch.func import grad, hessian, jacfwd, jvp, vmap
 
 import erlangen as er
 from erlangen.attention.binding import clear_cache
-from erlangen.attention.triples import packed
+from erlangen.attention.ternary_attention import packed
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore:The .grad attribute"

@@ -485,7 +485,7 @@ def test_layers_take_kernels_and_own_their_parameters():
 
 
 def test_without_the_extension_kernels_run_through_pytorch(monkeypatch):
-    planning = sys.modules["erlangen.attention._plan"]
+    planning = sys.modules["erlangen.attention._attend"]
     monkeypatch.setattr(packing, "native", None)
     monkeypatch.setattr(planning, "_said", True)
     q, k, v = tensors()

@@ -10,7 +10,7 @@ from torch.func import grad, jvp
 
 from erlangen.attention import attend, attend_triples
 from erlangen.attention.binding import clear_cache
-from erlangen.attention.triples import packed
+from erlangen.attention.ternary_attention import packed
 from erlangen.relations import Window, WindowSquared
 
 X = torch.randn(1, 2, 9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -16,7 +16,7 @@ import torch
 from erlangen.attention import native, packing
 from erlangen.attention.backends import edges, tiles
 from erlangen.attention.binding import Bound
-from erlangen.attention.formula import Options
+from erlangen.attention.formula import PairOptions
 from erlangen.errors import BackendError, ShapeError
 from erlangen.relations import Neighborhoods
 
@@ -46,7 +46,7 @@ def entry(backend: ModuleType, bound: Bound):
     name, index = ("tiles", bound.packed.tiles) if backend is tiles else ("edges", bound.packed.runs)
 
     def run(q, k, v, bias, out, lse, stats=None, dropout=0.0, map=0, threads=1, inputs=None):
-        options = Options(0.3, dropout, map=map)
+        options = PairOptions(0.3, dropout, map=map)
         inputs = (q, k, v, bias, None) if inputs is None else inputs
         getattr(packing.native, f"{name}_forward")(index, inputs, options, 0, threads, (out, lse, stats))
 

@@ -12,6 +12,7 @@ import erlangen as er
 from erlangen.attention import native
 from erlangen.attention.backends import edges, tiles
 from erlangen.attention.binding import Bound
+from erlangen.attention.formula import PairInputs, PairOptions
 from erlangen.attention.kernels import Additive, Polynomial, SoftmaxDot
 from erlangen.attention.kernels.form import KINDS, Map
 from erlangen.errors import BackendError, ParameterError, ShapeError
@@ -153,7 +154,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="one relation for all heads"):
         edges.attend(q, k, v, two.packed, scale=1.0, bias=torch.zeros(1, count), per_edge=True)
     with pytest.raises(ValueError, match="no such map"):
-        native.call_edges(q, k, v, None, index, 1.0, 0.0, None, None, False, 9, 0.0, 0.0)
+        native.by_edges(PairInputs(q, k, v), index, None, PairOptions(1.0, map=9))
     with pytest.raises(BackendError, match="neither a vector nor a bias of edges"):
         native.tiles(q, k, v, None, torch.zeros(1, 8), bound.packed.index, None, 1.0, 0.0, False, 0, 0.0, 0.0)
 

@@ -16,7 +16,7 @@ from erlangen.errors import ParameterError
 transformers = pytest.importorskip("transformers")
 
 from erlangen.integrations.transformers import register  # noqa: E402
-from erlangen.integrations.transformers.registry import _past  # noqa: E402
+from erlangen.integrations.transformers.past_the_registry import _past  # noqa: E402
 
 IDS = torch.randint(40, (2, 6), generator=torch.Generator().manual_seed(0))
 REFUSED = ["bloom", "mpt", "falcon", "gptj", "gpt_neo", "xlnet", "deberta-v2", "git"]

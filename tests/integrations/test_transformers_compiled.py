@@ -13,7 +13,7 @@ import erlangen as er
 transformers = pytest.importorskip("transformers")
 
 from erlangen.integrations.transformers import register, use_relation  # noqa: E402
-from erlangen.integrations.transformers.readings import Place, read, said_by  # noqa: E402
+from erlangen.integrations.transformers.readings import Extent, read, said_by  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -135,20 +135,24 @@ def test_the_operator_reads_what_eager_reads():
         lambda b, h, i, j: (i * j) % 3 != 1,
     ]
     real = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9]).bool()
-    places = [Place(2, 9, 9), Place(2, 3, 9, query_offset=4), Place(2, 3, 7, query_offset=6, key_offset=2)]
+    extents = [
+        Extent(2, 9, 9),
+        Extent(2, 3, 9, query_offset=4),
+        Extent(2, 3, 7, query_offset=6, key_offset=2),
+    ]
     for function in functions:
-        for place in places:
-            said = said_by(function, place)
-            index = Masked(said, place, real).index
+        for extent in extents:
+            said = said_by(function, extent)
+            index = Masked(said, extent, real).index
             made = packed(index)
-            reading, seen = read(said, place, real)
+            reading, seen = read(said, extent, real)
             dense = torch.stack([torch.from_numpy(near.dense()) for near in made.distinct])
             found = dense[torch.from_numpy(made.which)][:, 0]
             expected = library.sdpa_mask(
-                2, place.queries, place.keys, place.query_offset, place.key_offset, function, real,
+                2, extent.queries, extent.keys, extent.query_offset, extent.key_offset, function, real,
                 allow_is_causal_skip=False,
             )[:, 0]  # fmt: skip
-            assert torch.equal(found.expand_as(expected), expected), (function, place)
+            assert torch.equal(found.expand_as(expected), expected), (function, extent)
             assert packed(index.clone()).distinct == made.distinct
-            assert seen <= place.keys
+            assert seen <= extent.keys
             assert reading.whole is not None

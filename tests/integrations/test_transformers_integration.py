@@ -148,9 +148,9 @@ def test_functions_are_read_by_what_they_compute_not_by_their_names(monkeypatch)
         return lambda b, h, i, j: j >= i - sliding_window
 
     monkeypatch.setattr(library, "sliding_window_overlay", sliding_window_overlay)
-    place = readings.Place(1, 9, 9)
+    extent = readings.Extent(1, 9, 9)
     function = library.sliding_window_causal_mask_function(3)
-    reading, _ = readings.read(readings.said_by(function, place), place)
+    reading, _ = readings.read(readings.said_by(function, extent), extent)
     assert reading.relation != er.Window(lookback=2)
     assert reading.relation.on(9) == er.Window(lookback=3).on(9)
 

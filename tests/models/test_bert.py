@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 import erlangen as er
 from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.models import BERT
-from erlangen.models.padding import unpadded
+from erlangen.models.padded_batches import unpadded
 
 IDS = torch.randint(1, 31, (3, 9), generator=torch.Generator().manual_seed(1))
 RIGHT = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [1] * 1 + [0] * 8])

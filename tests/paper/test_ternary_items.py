@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import erlangen.nn.triple_attention
+import erlangen.nn.ternary_layer
 import erlangen.paper.theorems.ternary_items as items
 from erlangen.attention import attend, attend_triples
 from erlangen.paper.theorems import run
@@ -32,7 +32,7 @@ def one_triple_dropped(q, k1, k2, v1, v2, relation):
 
 @pytest.mark.parametrize("broken", [all_pairs, second_key_ignored, one_triple_dropped])
 def test_a_broken_layer_fails_both_items_on_groups(monkeypatch, broken):
-    monkeypatch.setattr(erlangen.nn.triple_attention, "attend_triples", broken)
+    monkeypatch.setattr(erlangen.nn.ternary_layer, "attend_triples", broken)
     assert fails("Fano plane", "group A4") == ["Fano plane", "group A4"]
 
 

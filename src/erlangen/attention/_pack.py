@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from erlangen.attention._plan import choose
+from erlangen.attention._attend import choose
 from erlangen.attention.binding import bind_alone
 from erlangen.attention.call import PLAIN, Call
-from erlangen.attention.prepared import PackedRelation
+from erlangen.attention.packing import PackedRelation
 from erlangen.errors import BackendError
 from erlangen.relations import Bindable
 

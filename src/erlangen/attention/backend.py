@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import LogitBias
 from erlangen.attention.call import Call
 from erlangen.errors import ParameterError
 
@@ -33,7 +33,7 @@ class Rank(IntEnum):
 
 
 class Cost(NamedTuple):
-    """The place of a backend in the decision: the lowest rank, and in it the least work, is chosen.
+    """What decides between backends: the lowest rank, and in it the least work, is chosen.
 
     `work` is compared within a rank alone, in units that its backends share.
     """
@@ -74,7 +74,7 @@ class Backend(ABC):
 
     @abstractmethod
     def run(
-        self, prepared: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+        self, prepared: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Output, weights and log-sum-exp of tensors (batch, heads, length, dim); None for what it has not.
 
@@ -87,7 +87,7 @@ class Backend(ABC):
         return call.bound.num_edges
 
     def refusal(self, call: Call) -> str | None:
-        """`refuses`, and whether it returns what was asked for."""
+        """`refuses`, and whether it returns the weights and the log-sum-exp where the call wants them."""
         if call.weights and not self.weights:
             return "returns no weights; use 'reference'"
         if call.lse and not self.lse:

@@ -13,36 +13,36 @@ from erlangen.attention.binding import Bound
 from erlangen.errors import ParameterError, ShapeError
 
 
-class Bias(NamedTuple):
-    """`values` (1 or heads, places) added to logits, in one of two orders.
+class LogitBias(NamedTuple):
+    """`values` (1 or heads, entries) added to logits, in one of two orders.
 
-    Toeplitz: queries + keys - 1 places, pair (i, j) adds values[h, j - i + queries - 1]. Per edge: one place
-    for each related pair, in the order of `Neighborhoods.edges()`.
+    Toeplitz: queries + keys - 1 entries, pair (i, j) adds values[h, j - i + queries - 1]. Per edge: one
+    entry for each related pair, in the order of `Neighborhoods.edges()`.
     """
 
     values: Tensor
     per_edge: bool = False
 
-    def matrix(self, queries: int, keys: int, places: Tensor | None) -> Tensor:
+    def matrix(self, queries: int, keys: int, indices: Tensor | None) -> Tensor:
         """The bias of all pairs, (1 or heads, queries, keys); zero where none is given.
 
-        `places` are the numbers i * keys + j of the related pairs.
+        `indices` are those of the related pairs, i * keys + j.
 
-        >>> Bias(torch.tensor([[1.0, 2.0, 3.0]])).matrix(2, 2, None)
+        >>> LogitBias(torch.tensor([[1.0, 2.0, 3.0]])).matrix(2, 2, None)
         tensor([[[2., 3.],
                  [1., 2.]]])
         """
         values = self.values
         if self.per_edge:
-            assert places is not None
-            dense = values.new_zeros((values.shape[0], queries * keys)).index_copy(1, places, values)
+            assert indices is not None
+            dense = values.new_zeros((values.shape[0], queries * keys)).index_copy(1, indices, values)
             return dense.unflatten(1, (queries, keys))
         rows, columns = (torch.arange(n, device=values.device) for n in (queries, keys))
         return values[:, columns - rows[:, None] + queries - 1]
 
 
-def places(bound: Bound, device: str) -> Tensor | None:
-    """The numbers i * keys + j of the related pairs, in order, where all heads and items have the same."""
+def pair_indices(bound: Bound, device: str) -> Tensor | None:
+    """The indices i * keys + j of the related pairs, in order, where all heads and items have the same."""
     if len(bound.distinct) > 1:
         return None
 
@@ -50,38 +50,31 @@ def places(bound: Bound, device: str) -> Tensor | None:
         edges = bound.distinct[0].edges()
         return torch.from_numpy(edges[:, 0] * bound.keys + edges[:, 1]).to(device)
 
-    return bound.derived(("places", device), make)
+    return bound.derived(("pair indices", device), make)
 
 
-def support(relation: Any) -> tuple[Any, Any]:
-    """A relation and None, or the support of a weighted relation and the weighted relation itself."""
-    if hasattr(relation, "support") and hasattr(relation, "structured"):
-        return relation.support, relation
-    return relation, None
-
-
-def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tensor) -> Bias:
+def bias_of(weighted: Any, bound: Bound | None, queries: int, keys: int, q: Tensor) -> LogitBias:
     """The bias of a weighted relation for one call; formed anew at each call, so that gradients reach it."""
     if torch.compiler.is_compiling():
         values = (_learned if _has_tensors(weighted) else _constant)(weighted, queries, keys)
-        places = values.shape[1]
+        entries = values.shape[1]
     elif weighted.structured:
-        values, places = weighted.toeplitz(queries, keys), max(0, queries + keys - 1)
+        values, entries = weighted.toeplitz(queries, keys), max(0, queries + keys - 1)
     else:
         if bound is None or len(bound.distinct) != 1:
             raise ParameterError(
                 f"{weighted!r} has a bias for each edge: its support must be the same in all heads and items"
             )
-        values, places = weighted.per_edge(bound.distinct[0]), bound.distinct[0].num_edges
+        values, entries = weighted.per_edge(bound.distinct[0]), bound.distinct[0].num_edges
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(values)
-    if values.dim() != 2 or values.shape[0] not in (1, q.shape[1]) or values.shape[1] != places:
+    if values.dim() != 2 or values.shape[0] not in (1, q.shape[1]) or values.shape[1] != entries:
         raise ShapeError(
             f"the bias of {weighted!r} has shape {tuple(values.shape)}; this call has {q.shape[1]} heads and "
-            f"needs {places} entries for each, or for all of them"
+            f"needs {entries} entries for each, or for all of them"
         )
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return Bias(values.to(q.device, wide), not weighted.structured)
+    return LogitBias(values.to(q.device, wide), not weighted.structured)
 
 
 def _values(weighted: Any, queries: int, keys: int) -> Tensor:

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.attention.cache import CACHES, cached
-from erlangen.errors import ShapeError, SizeError
-from erlangen.relations import Batch, Bindable, Neighborhoods, PerHead, Relation
+from erlangen.errors import SizeError
+from erlangen.relations import Neighborhoods
+from erlangen.relations.protocol import AnyRelation
 
 CACHE_SIZE = 64
-"""How many bound relations are kept."""
+"""How many bound relations are kept, and how many results of backends with each of them."""
 
 
 def made_plain(make: Callable[[], Any]) -> Any:
@@ -73,13 +74,16 @@ class Bound:
         """`make()`, computed once for each key; safe to call from several threads."""
         with self._lock:
             if key not in self._derived:
-                self._derived[key] = made_plain(make)
+                made = made_plain(make)
+                if len(self._derived) >= CACHE_SIZE:
+                    del self._derived[next(iter(self._derived))]
+                self._derived[key] = made
             return self._derived[key]
 
     @property
-    def packed(self) -> packing.Packed:
+    def packed(self) -> packing.PackedNeighborhoods:
         """The relation as the native kernels read it."""
-        return self.derived("packed", lambda: packing.Packed(self.distinct, self.index))
+        return self.derived("packed", lambda: packing.PackedNeighborhoods(self.distinct, self.index))
 
     @property
     def num_edges(self) -> int:
@@ -118,7 +122,7 @@ def _is_causal(member: Neighborhoods) -> bool:
 
 
 def bind(
-    relation: Bindable | Neighborhoods,
+    relation: AnyRelation,
     *,
     batch: int,
     heads: int,
@@ -131,27 +135,26 @@ def bind(
     `vectors` are the queries (batch, heads, queries, dim) and keys (batch, kv heads, keys, dim) that a
     data-dependent relation is bound to; it is bound anew for every call.
     """
-    if isinstance(relation, Neighborhoods):
-        if (relation.queries, relation.keys) != (queries, keys):
+    if relation.is_bound:
+        if relation.own_sizes != (queries, keys):
             raise SizeError(f"{relation} does not fit {queries} queries and {keys} keys")
-        return Bound((relation,), np.zeros((1, 1), np.int64), queries, keys)
+        alone: Any = (relation,)
+        return Bound(alone, np.zeros((1, 1), np.int64), queries, keys)
     if relation.data_dependent:
         return _bind(relation, batch, heads, queries, keys, vectors)
-    if not isinstance(relation, Batch):
-        batch = 1
-    return _kept(relation, batch, heads, queries, keys)
+    axes = relation.axes
+    return _kept(relation, batch if "item" in axes else 1, heads if "head" in axes else 1, queries, keys)
 
 
-def bind_alone(relation: Bindable, queries: int, keys: int) -> Bound:
+def bind_alone(relation: AnyRelation, queries: int, keys: int) -> Bound:
     """Bind a relation to sizes without a call: for as many items and heads as it has itself.
 
-    >>> from erlangen.relations import Causal, Full, PerHead
+    >>> from erlangen.relations import Batch, Causal, Full, PerHead
     >>> bind_alone(Batch([PerHead([Causal(), Full()]), Full()]), 4, 4).index.tolist()
     [[0, 1], [1, 1]]
     """
-    items = relation.members if isinstance(relation, Batch) else (relation,)
-    heads = max((len(item) for item in items if isinstance(item, PerHead)), default=1)
-    return bind(relation, batch=len(items), heads=heads, queries=queries, keys=keys)
+    grid = relation.grid()
+    return bind(relation, batch=len(grid), heads=len(grid[0]), queries=queries, keys=keys)
 
 
 def clear_cache() -> None:
@@ -164,38 +167,23 @@ def clear_cache() -> None:
 
 
 def _bind(
-    relation: Bindable,
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    vectors: tuple[Tensor, Tensor] | None = None,
+    relation: AnyRelation, batch: int, heads: int, queries: int, keys: int, vectors: Any = None
 ) -> Bound:
-    items = relation.members if isinstance(relation, Batch) else (relation,)
-    if len(items) not in (1, batch):
-        raise ShapeError(f"{relation} has {len(items)} batch items, but the tensors have {batch}")
-    for item in items:
-        if isinstance(item, PerHead) and len(item) != heads:
-            raise ShapeError(f"{item} has {len(item)} heads, but the tensors have {heads}")
-    spread = relation.data_dependent
-    rows = batch if spread else len(items)
-    columns = heads if spread or any(isinstance(item, PerHead) for item in items) else 1
-
+    grid = relation.grid(batch, heads)
+    rows, columns = (batch, heads) if relation.data_dependent else (len(grid), len(grid[0]))
     distinct: dict[Neighborhoods, int] = {}
-    seen: dict[Relation, Neighborhoods] = {}
+    seen: dict[Any, Neighborhoods] = {}
     index = np.empty((rows, columns), np.int64)
-    for b in range(rows):
-        item = items[b % len(items)]
-        for h in range(columns):
-            member = item[h] if isinstance(item, PerHead) else item
-            if member.data_dependent and vectors is not None:
-                q, k = vectors
-                neighborhoods = member.on(q[b, h], k[b, h * k.shape[1] // heads])
-            else:
-                if member not in seen:
-                    seen[member] = member.on(queries, keys)
-                neighborhoods = seen[member]
-            index[b, h] = distinct.setdefault(neighborhoods, len(distinct))
+    for b, h in np.ndindex(rows, columns):
+        member = grid[b % len(grid)][h % len(grid[0])]
+        if member.data_dependent and vectors is not None:
+            q, k = vectors
+            bound = member.on(q[b, h], k[b, h * k.shape[1] // heads])
+        else:
+            if member not in seen:
+                seen[member] = member.on(queries, keys)
+            bound = seen[member]
+        index[b, h] = distinct.setdefault(bound, len(distinct))
     return Bound(tuple(distinct), index, queries, keys)
 
 

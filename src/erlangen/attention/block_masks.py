@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from erlangen.attention.binding import Bound, bind
-from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Relation, Tiles
+from erlangen.attention.packing import joined_runs
+from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Tiles
 from erlangen.relations.lookup import search
 
 BLOCK = 128
@@ -21,7 +22,7 @@ MaskMod = Callable[[Any, Any, Any, Any], Any]
 
 
 def mask_mod(
-    relation: Bindable | Neighborhoods,
+    relation: Any,
     queries: int,
     keys: int | None = None,
     *,
@@ -40,7 +41,7 @@ def mask_mod(
     """
     keys = queries if keys is None else keys
     offset = keys - queries
-    if isinstance(relation, Relation) and relation.arithmetic:
+    if relation.arithmetic:
         return lambda b, h, i, j: relation.holds(i + offset, j, keys)
     return _table_mod(bind(relation, batch=batch, heads=heads, queries=queries, keys=keys), device)
 
@@ -118,18 +119,11 @@ def _blocks(tiles: Tiles, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _table_mod(bound: Bound, device: torch.device | str) -> MaskMod:
-    """Look the runs up: all distinct neighborhoods one behind the other, each with its own first row."""
-    members = bound.distinct
-    before = np.cumsum([0, *(member.starts.size for member in members)])
-    parts = [m.indptr[:-1] + b for m, b in zip(members, before[:-1], strict=True)]
-    indptr = torch.tensor(np.concatenate([*parts, before[-1:]]), device=device)
-    starts, stops = (
-        torch.tensor(np.concatenate([getattr(m, name) for m in members]), device=device)
-        for name in ("starts", "stops")
-    )
-    which = torch.tensor(bound.index * bound.queries, device=device)
+    """Look the runs up: all distinct neighborhoods one behind the other, each with a first row of its own."""
+    indptr, starts, stops = (torch.tensor(array, device=device) for array in joined_runs(bound.distinct))
+    which = torch.tensor(bound.index * (bound.queries + 1), device=device)
     items, heads = bound.index.shape
-    steps = max(member.search_steps for member in members)
+    steps = max(member.search_steps for member in bound.distinct)
     if starts.numel() == 0:
         return lambda b, h, i, j: (i < 0) & (j < 0)
 

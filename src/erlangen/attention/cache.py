@@ -1,4 +1,4 @@
-"""What is kept between calls: every cache of `attention` and `integrations` is bounded and known here."""
+"""What is kept between calls: every cache of what lies above `relations` is bounded, and known here."""
 
 from __future__ import annotations
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 from operator import index
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from erlangen.attention.biases import support
 from erlangen.attention.binding import Bound
 from erlangen.attention.compiling import constant
+from erlangen.attention.foreign import WORDS
 from erlangen.attention.kernels import Kernel, Linear
 from erlangen.attention.kernels.form import number
-from erlangen.attention.prepared import PackedRelation
-from erlangen.attention.shapes import check
-from erlangen.errors import ParameterError
-from erlangen.relations import Batch, Bindable, Full
+from erlangen.attention.packing import PackedRelation
+from erlangen.errors import ParameterError, ShapeError
+from erlangen.relations import Full
+from erlangen.relations.protocol import AnyRelation
 
 
 class Needs(NamedTuple):
@@ -110,11 +110,11 @@ def call_of(
     lse: bool,
 ) -> Call:
     """The call with these arguments of `attend`, or an error that says what is wrong with them."""
-    relation = Full() if relation is None else relation
     compiling = torch.compiler.is_compiling()
-    relation = constant(relation) if compiling else relation
-    reads, weighted = support(relation)
-    check(q, k, v, reads, PackedRelation)
+    relation = Full() if relation is None else constant(relation) if compiling else relation
+    _check_relation(relation)
+    reads, weighted = _parts(relation)
+    _check_tensors(q, k, v, reads)
     if not 0.0 <= dropout < 1.0:
         raise ParameterError(f"dropout must be in [0, 1), got {dropout}")
     heads, queries, dim = index(q.shape[-3]), q.shape[-2], q.shape[-1]
@@ -123,7 +123,7 @@ def call_of(
         # A relation is bound to numbers: `index` makes the compiler settle on them where it would keep
         # symbols. The size of the batch stays a symbol unless items differ in what they read.
         queries, keys = index(queries), index(keys)
-        if (compiling or torch._C._is_tracing()) and data_dependent(reads):
+        if (compiling or torch._C._is_tracing()) and _data_dependent(reads):
             tracer = "torch.export" if compiling else "torch.jit.trace"
             raise ParameterError(
                 f"{relation} depends on the data, and {tracer} would keep what it reads in this call for all "
@@ -151,27 +151,36 @@ def call_of(
     )
 
 
+def fold(x: Tensor) -> Tensor:
+    """(..., heads, length, dim) as (batch, heads, length, dim)."""
+    return x if x.dim() == 4 else x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
+
+
 def run_time_only(relation: Any) -> bool:
     """Whether what is read is known only when the call runs, while a compiler is tracing it.
 
     Of a packed relation nothing is asked: the compiler would guard it by identity."""
     if relation is None or isinstance(relation, PackedRelation):
         return False
-    reads, _ = support(constant(relation))
-    return not isinstance(reads, PackedRelation) and data_dependent(reads)
-
-
-def items_differ(reads: Any) -> bool:
-    """Whether what is read may differ between the items of a batch."""
-    if isinstance(reads, Batch | PackedRelation):
-        return isinstance(reads, Batch)
-    return data_dependent(reads)
+    relation = constant(relation)
+    _check_relation(relation)
+    return _data_dependent(_parts(relation)[0])
 
 
 @torch.compiler.assume_constant_result
-def data_dependent(relation: Any) -> bool:
-    """Whether a relation is bound to the vectors of the call."""
-    return isinstance(relation, Bindable) and relation.data_dependent
+def items_differ(reads: Any) -> bool:
+    """Whether what is read may differ between the items of a batch."""
+    return "item" in reads.axes or reads.data_dependent
+
+
+def _parts(relation: Any) -> tuple[Any, Any]:
+    """What is read, and the weighted relation that says how much, if any."""
+    return (relation, None) if isinstance(relation, PackedRelation) else (relation.support, relation.weights)
+
+
+@torch.compiler.assume_constant_result
+def _data_dependent(relation: Any) -> bool:
+    return relation.data_dependent
 
 
 def _needs(kernel: Kernel, dim: int, weighted: Any, dropout: float) -> Needs:
@@ -186,3 +195,50 @@ def _order(weighted: Any) -> str | None:
     if weighted is None:
         return None
     return "toeplitz" if weighted.structured else "per edge"
+
+
+def _check_relation(relation: Any) -> None:
+    if isinstance(relation, PackedRelation) or (isinstance(relation, AnyRelation) and relation.arity == 2):
+        return
+    hint, got = "", type(relation).__name__
+    if isinstance(relation, Tensor):
+        hint = f"; for a mask, {WORDS['mask']}"
+    elif isinstance(relation, str):
+        hint, got = "; write it without quotation marks, as er.Causal()", repr(relation)
+    elif isinstance(relation, type):
+        hint, got = f"; write {relation.__name__}(...)", f"the class {relation.__name__}"
+    raise ParameterError(f"relation must be a Relation, PerHead, Batch or Neighborhoods, got {got}{hint}")
+
+
+def _check_tensors(q: Tensor, k: Tensor, v: Tensor, relation: Any) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"{name} must be a torch tensor, got {type(x).__name__}")
+        if x.is_nested:
+            raise ShapeError(
+                f"{name} must be a dense tensor, got a nested one: put sequences of several lengths behind "
+                "one another, with the relation Documents(lengths)"
+            )
+        if x.layout != torch.strided:
+            raise ShapeError(f"{name} must be a dense tensor, got one of layout {x.layout}")
+    wrong = _mismatch(q, k, v)
+    if wrong:
+        raise ShapeError(
+            f"{wrong}: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} over {relation!r}"
+        )
+    if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
+        raise ShapeError(f"q, k, v need one floating-point type, got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ShapeError(f"q, k, v lie on different devices: {q.device}, {k.device}, {v.device}")
+
+
+def _mismatch(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+    if min(q.dim(), k.dim(), v.dim()) < 3:
+        return "q, k and v need shape (..., heads, length, dim)"
+    if q.shape[:-3] != k.shape[:-3] or k.shape[:-1] != v.shape[:-1]:
+        return "leading dimensions, kv heads or lengths do not fit"
+    if q.shape[-1] != k.shape[-1]:
+        return "queries and keys have different dimensions"
+    if k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]:
+        return "the heads of q are not a multiple of those of k"
+    return None

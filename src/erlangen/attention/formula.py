@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.backends import gather, reference
-from erlangen.attention.biases import Bias, places
+from erlangen.attention.biases import LogitBias, pair_indices
 from erlangen.attention.binding import Bound
 from erlangen.attention.dropout import Drop
-from erlangen.attention.kernels.base import Kernel, per_head
 from erlangen.attention.kernels.form import KINDS, Map
-from erlangen.attention.packing import Packed
+from erlangen.attention.kernels.kernel import Kernel, per_head
+from erlangen.attention.packing import PackedNeighborhoods
 
 
-class Inputs(NamedTuple):
+class PairInputs(NamedTuple):
     """The tensors: q (B, H, L, D), k and v (B, Hkv, S, D or Dv), and the parameters of their scores."""
 
     q: Tensor
@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
     vector: Tensor | None = None
 
 
-class Options(NamedTuple):
+class PairOptions(NamedTuple):
     """The numbers; `map`, `a` and `b` say how scores are mapped."""
 
     scale: float
@@ -61,19 +61,21 @@ class Formula(Kernel):
         return Formula(self.scale, self.map, self.vector[head : head + 1])
 
 
-def attend(packed: Packed, inputs: Inputs, options: Options, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+def attend(
+    packed: PackedNeighborhoods, inputs: PairInputs, options: PairOptions, seed: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp: dense where that holds fewer numbers than the edges."""
     (q, k, v, bias, vector), (scale, dropout, per_edge, code, a, b) = inputs, options
     bound = Bound(packed.distinct, packed.which, q.shape[2], k.shape[2])
     settings: dict[str, Any] = {
         "kernel": Formula(scale, Map(KINDS[code], a, b), vector),
-        "bias": None if bias is None else Bias(bias, per_edge),
+        "bias": None if bias is None else LogitBias(bias, per_edge),
     }
     if dropout:
         settings["dropout"] = Drop(dropout, seed, q.shape[1])
     device = str(q.device)
     if vector is None and q.shape[2] * k.shape[2] <= packed.pairs * q.shape[3]:
-        prepared = reference.Prepared(bound.mask(device), places(bound, device))
+        prepared = reference.DenseMask(bound.mask(device), pair_indices(bound, device))
         out, lse, _ = reference.attend(q, k, v, prepared, **settings)
     else:
         out, lse = gather.attend(q, k, v, gather.prepare(bound, device), **settings)

@@ -9,7 +9,9 @@ map being one of `Map`'s. `edges` also takes a bias with an entry for each edge,
 vector a, (1 or heads, dim), with which s_ij = sum_d a_d map(q_id + k_jd) + bias;
 
 m_ij being 0 or 1 / (1 - dropout), decided by (seed, batch item, head, i, j) alone, alike in both operators.
-An empty N_i gives out_i = 0, lse_i = -inf and no gradient.
+An empty N_i gives out_i = 0, lse_i = -inf and no gradient. No weight is stored: softmax is computed online
+(arXiv 1805.02867), and the backward pass computes weights again from two statistics of each row, as
+FlashAttention does (arXiv 2205.14135).
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from erlangen.attention import formula, packing
-from erlangen.attention.formula import Inputs, Options
-from erlangen.attention.operators import _PLAIN, Kernel, Upstream, define
+from erlangen.attention.formula import PairInputs, PairOptions
+from erlangen.attention.kernels.form import IDENTITY, Map
+from erlangen.attention.operators import _PLAIN, NativeKernel, Upstream, define
 from erlangen.errors import BackendError, ShapeError
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -82,8 +85,11 @@ LITTLE = 1 << 20
 """Multiply-adds below which waking a second thread costs more than it saves."""
 
 
-def _threads(q: Tensor, packed: packing.Packed) -> int:
-    work = packed.pairs * q.size(0) * q.size(1) * q.size(3)
+def threads(q: Tensor, pairs: float) -> int:
+    """How many threads a kernel over so many related pairs, or triples, of one head and item is given.
+
+    A step of decoding alone decides inside its kernel: counting here would take as long as the step."""
+    work = pairs * q.size(0) * q.size(1) * q.size(3)
     return 1 if work < LITTLE else torch.get_num_threads()
 
 
@@ -113,7 +119,7 @@ def upstream_as_read(upstream: Upstream) -> tuple[Tensor | None, ...]:
     return *as_read(upstream[:3]), upstream.statistics.detach().contiguous()
 
 
-def _kernel(name: str) -> Kernel:
+def _kernel(name: str) -> NativeKernel:
     run_forward: Any = getattr(packing.native, f"{name}_forward", None)
     run_backward: Any = getattr(packing.native, f"{name}_backward", None)
 
@@ -124,7 +130,7 @@ def _kernel(name: str) -> Kernel:
             raise BackendError(f"erlangen::{name} needs the native extension: {packing.missing}")
         if name == "tiles" and (inputs.vector is not None or options.per_edge):
             raise BackendError("erlangen::tiles takes neither a vector nor a bias of edges")
-        return as_read(inputs), options, 0 if seed is None else int(seed), _threads(inputs.q, packed)
+        return as_read(inputs), options, 0 if seed is None else int(seed), threads(inputs.q, packed.pairs)
 
     def forward(packed, inputs, options, seed, made):
         given = arguments(packed, inputs, options, seed)
@@ -140,24 +146,54 @@ def _kernel(name: str) -> Kernel:
     def empty(inputs, with_statistics):
         return results(inputs.q, inputs.v, with_statistics)
 
-    return Kernel(Inputs, Options, forward, backward, formula.attend, empty, gradients, packing.packed)
+    return NativeKernel(
+        PairInputs, PairOptions, forward, backward, formula.attend, empty, gradients, packing.packed
+    )
 
 
-tiles, _call_tiles = define("tiles", _kernel("tiles"))
-edges, _call_edges = define("edges", _kernel("edges"))
+tiles, by_tiles = define("tiles", _kernel("tiles"))
+edges, by_edges = define("edges", _kernel("edges"))
 
 
-def call_tiles(q, k, v, bias, relation, scale, dropout, seed, map=0, a=0.0, b=0.0):
-    """Output and log-sum-exp by tiles; `relation` is packed, or the index of one."""
-    return _call_tiles(Inputs(q, k, v, bias), relation, seed, Options(scale, dropout, False, map, a, b))
+def attend(
+    operator: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    relation: packing.PackedNeighborhoods | Tensor,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    bias: Tensor | None = None,
+    map: Map = IDENTITY,
+    vector: Tensor | None = None,
+    per_edge: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Attention of q (B, H, L, D) to k (B, Hkv, S, D) and v (B, Hkv, S, Dv): the output and the log-sum-exp.
 
+    `operator` is `by_tiles` or `by_edges`, `relation` packed, or the index of one. Query head h reads key
+    head h // (H / Hkv). `seed` decides what dropout drops. `bias` (1 or H, L + S - 1) adds
+    bias[h, j - i + L - 1] to the score of query i and key j; entry S - 1 is the diagonal j = i + S - L. `map`
+    is applied to scaled products before the bias is added. By edges, with `per_edge` the bias has shape
+    (1 or H, edges), in the order of the edges; with a `vector` (1 or H, D) the score is
+    sum over d of vector_d map(q_d + k_d) instead.
 
-def call_edges(
-    q, k, v, bias, relation, scale, dropout, seed, vector=None, per_edge=False, map=0, a=0.0, b=0.0
-):
-    """Output and log-sum-exp by edges; `relation` is packed, or the index of one."""
-    options = Options(scale, dropout, per_edge, map, a, b)
-    return _call_edges(Inputs(q, k, v, bias, vector), relation, seed, options)
+    >>> from erlangen.attention.binding import bind
+    >>> from erlangen.relations import Causal
+    >>> packed = bind(Causal(), batch=1, heads=1, queries=3, keys=3).packed
+    >>> v = torch.eye(3).view(1, 1, 3, 3)
+    >>> for operator in (by_tiles, by_edges) if available() else ():
+    ...     out, lse = attend(operator, torch.zeros(1, 1, 3, 3), v, v, packed, scale=1.0)
+    ...     assert torch.allclose(out[0, 0], torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3] * 3]))
+    """
+    q, k, v, bias = cast(q, k, v, bias, per_edge)
+    if vector is not None:
+        vector = vector.to(_accumulator(q.dtype))
+    mapped: Any = () if map is IDENTITY else (map.code, map.a, map.b)
+    return operator(
+        PairInputs(q, k, v, bias, vector), relation, seed, PairOptions(scale, dropout, per_edge, *mapped)
+    )
 
 
 def cast(
@@ -177,12 +213,12 @@ def cast(
     if q.dtype not in _DTYPES:
         raise BackendError(f"the native kernels take float32, float64, bfloat16 and float16, not {q.dtype}")
     if bias is not None:
-        places = max(0, q.size(2) + k.size(2) - 1)
+        entries = max(0, q.size(2) + k.size(2) - 1)
         if per_edge:
-            places = bias.size(-1)  # compared with the index by the kernel
-        if bias.ndim != 2 or bias.size(0) not in (1, q.size(1)) or bias.size(1) != places:
+            entries = bias.size(-1)  # compared with the index by the kernel
+        if bias.ndim != 2 or bias.size(0) not in (1, q.size(1)) or bias.size(1) != entries:
             raise ShapeError(
-                f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {places}), "
+                f"bias must have shape (1 or {q.size(1)}, queries + keys - 1 = {entries}), "
                 f"got {tuple(bias.shape)}"
             )
         bias = bias.to(_accumulator(q.dtype))

@@ -50,7 +50,7 @@ def unwatched(*tensors: Tensor) -> bool:
     )
 
 
-class Kernel(NamedTuple):
+class NativeKernel(NamedTuple):
     """What an operator is made of."""
 
     inputs: Any
@@ -80,7 +80,7 @@ class Upstream(NamedTuple):
     statistics: Tensor
 
 
-def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
+def define(name: str, kernel: NativeKernel) -> tuple[Any, Callable[..., Any]]:
     """Defines `erlangen::<name>` and its gradient; returns the operator and a function that calls it.
 
     The operator takes the fields of the inputs, the index, the seed, and the fields of the options. The
@@ -218,18 +218,18 @@ def define(name: str, kernel: Kernel) -> tuple[Any, Callable[..., Any]]:
         def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
             flat = [*ctx.saved_tensors, *ctx.options]
             # The gradient depends on what comes from above and on the inputs; results follow from these.
-            places = [n for n, x in enumerate(flat) if _real(x) and n in (0, 1, *range(4, 4 + count))]
+            positions = [n for n, x in enumerate(flat) if _real(x) and n in (0, 1, *range(4, 4 + count))]
 
             def run(*tensors):
                 full = list(flat)
-                for n, x in zip(places, tensors, strict=True):
+                for n, x in zip(positions, tensors, strict=True):
                     full[n] = x
                 return gradient_by_formula(*full)
 
-            out, pull, *_ = torch.func.vjp(run, *(flat[n] for n in places))
+            out, pull, *_ = torch.func.vjp(run, *(flat[n] for n in positions))
             found = pull(tuple(g.to(x.dtype) for g, x in zip(grads, out, strict=True)))
-            by_place = dict(zip(places, found, strict=True))
-            return tuple(by_place.get(n) for n in range(len(flat)))
+            by_position = dict(zip(positions, found, strict=True))
+            return tuple(by_position.get(n) for n in range(len(flat)))
 
         @staticmethod
         def vmap(info, dims, *inputs):  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 from weakref import ref
@@ -19,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from erlangen.attention.cache import Recent
 from erlangen.errors import BackendError, ErlangenError
-from erlangen.relations import Neighborhoods, Tiles
+from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Tiles
 
 TILE = 64
 """Queries and keys of a native tile."""
@@ -38,7 +39,7 @@ except ImportError as error:  # built without a compiler: attention then runs th
 _lock = RLock()
 
 
-class Packed:
+class PackedNeighborhoods:
     """The distinct neighborhoods of a call, and which of them each batch item and head has.
 
     Tiles, runs and transposed runs in the extension's memory, and the index, are made when first asked for.
@@ -47,7 +48,7 @@ class Packed:
     def __init__(self, distinct: Sequence[Neighborhoods], which: np.ndarray) -> None:
         self.distinct = tuple(distinct)
         self.which = which
-        self.pairs = sum(near.num_edges for near in distinct) / len(distinct)
+        self.pairs = sum(one.num_edges for one in distinct) / len(distinct)
         """Related pairs of one head of one batch item, on average over the distinct relations."""
         self._made: dict[str, Any] = {}
         self._cut: dict[int, Tiles] = {}
@@ -87,7 +88,7 @@ class Packed:
     @property
     def transposed(self) -> Any:
         """The runs of the transposed relation: for each key, the queries that read it."""
-        return self._once("transposed", lambda: _runs([near.T for near in self.distinct], self.which))
+        return self._once("transposed", lambda: _runs([one.T for one in self.distinct], self.which))
 
     @property
     def order(self) -> Tensor:
@@ -146,35 +147,33 @@ def _tiles(tiled: Sequence[Tiles], which: np.ndarray) -> Any:
 
 
 def _runs(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Any:
-    before = np.cumsum([0] + [near.starts.size for near in distinct])
-    return _require_native().Runs(
-        distinct[0].queries,
-        distinct[0].keys,
-        len(distinct),
-        _join([near.indptr + b for near, b in zip(distinct, before, strict=False)]),
-        _join([near.starts for near in distinct]),
-        _join([near.stops for near in distinct]),
-        np.ascontiguousarray(which, np.int64),
-    )
+    sizes = distinct[0].queries, distinct[0].keys, len(distinct)
+    return _require_native().Runs(*sizes, *joined_runs(distinct), np.ascontiguousarray(which, np.int64))
+
+
+def joined_runs(distinct: Sequence[Neighborhoods]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`indptr`, `starts` and `stops` of several neighborhoods, one behind the other."""
+    before = np.cumsum([0] + [one.starts.size for one in distinct])
+    indptr = _join([one.indptr + b for one, b in zip(distinct, before, strict=False)])
+    return indptr, _join([one.starts for one in distinct]), _join([one.stops for one in distinct])
 
 
 def _join(arrays: Sequence[np.ndarray], dtype: Any = np.int64) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(arrays), dtype)
 
 
-# ------------------------------------------------------------------------------------------- indices as
-# tensors
+# --------------------------------------------------------------------------------- indices as tensors
 
 
 def _encode(distinct: Sequence[Neighborhoods], which: np.ndarray) -> Tensor:
     header = [RUNS, distinct[0].queries, distinct[0].keys, len(distinct), *which.shape]
     parts = [np.array(header, np.int64), np.ravel(which)]
-    for near in distinct:
-        parts += [near.indptr, near.starts, near.stops]
+    for one in distinct:
+        parts += [one.indptr, one.starts, one.stops]
     return torch.from_numpy(_join(parts))
 
 
-def _decode(index: Tensor) -> Packed:
+def _decode(index: Tensor) -> PackedNeighborhoods:
     """The relation of an index; `BackendError` unless it is one, for it may come from a file."""
     numbers = index.detach().cpu().numpy()
     try:
@@ -201,11 +200,11 @@ def _decode(index: Tensor) -> Packed:
             raise ValueError("it is too long")
     except (ValueError, IndexError, ErlangenError) as error:
         raise BackendError(f"a tensor of {index.numel()} integers is no packed relation: {error}") from error
-    return Packed(distinct, which.copy())
+    return PackedNeighborhoods(distinct, which.copy())
 
 
 _known: Recent[int, tuple[StorageWeakRef, int, np.ndarray, Callable[[], Any]]] = Recent(1024)
-"""Address of a storage -> (the storage, place of the index in it, its numbers, what was packed from it). The
+"""Address of a storage -> (the storage, offset of the index in it, its numbers, what was packed from it). The
 address is not used again while there is a weak reference, so that another tensor is never taken for this
 one. The numbers are compared at every call: an index may be changed in ways that PyTorch does not count
 (`.data`, NumPy, inference mode, memory that compiled code uses again)."""
@@ -230,7 +229,7 @@ def packed(index: Tensor, decode: Callable[[Tensor], Any] = _decode) -> Any:
 
     >>> import numpy as np
     >>> from erlangen.relations import Causal
-    >>> kept = Packed([Causal().on(4)], np.zeros((1, 1), np.int64))
+    >>> kept = PackedNeighborhoods([Causal().on(4)], np.zeros((1, 1), np.int64))
     >>> packed(kept.index) is kept, packed(kept.index.clone()).distinct == kept.distinct
     (True, True)
     """
@@ -242,3 +241,27 @@ def packed(index: Tensor, decode: Callable[[Tensor], Any] = _decode) -> Any:
     made = decode(index)
     _remember(index, lambda: made)
     return made
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRelation:
+    """A relation bound to its sizes, as one tensor of integers; made by `pack`, taken by `attend`."""
+
+    index: Tensor
+    queries: int
+    keys: int
+    backend: str
+
+    def unpacked(self) -> Bindable:
+        """The relation again, by its edges.
+
+        >>> from erlangen.attention import pack
+        >>> from erlangen.relations import Causal
+        >>> pack(Causal(), 2).unpacked()
+        FromMask([[1, 0], [1, 1]])
+        """
+        found = packed(self.index)
+        members = [FromMask._of(one) for one in found.distinct]
+        heads = [[members[n] for n in row] for row in found.which]
+        items: Any = [PerHead(row) if len(row) > 1 else row[0] for row in heads]
+        return Batch(items) if len(items) > 1 else items[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from erlangen.attention import native
 from erlangen.attention.backend import Backend
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import LogitBias
 from erlangen.attention.call import Call, Needs
 from erlangen.attention.kernels.form import Form
 
@@ -41,12 +41,19 @@ class Products(Backend):
 
     @abstractmethod
     def products(
-        self, q: Tensor, k: Tensor, v: Tensor, prepared: Any, form: Form, bias: Bias | None, dropout: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        prepared: Any,
+        form: Form,
+        bias: LogitBias | None,
+        dropout: float,
     ) -> tuple[Tensor, Tensor | None]:
         """Output and log-sum-exp, where it has one."""
 
     def run(
-        self, prepared: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+        self, prepared: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: LogitBias | None
     ) -> tuple[Tensor, None, Tensor | None]:
         kernel = call.kernel
         if kernel is None:
@@ -70,6 +77,9 @@ class Products(Backend):
 class NativeProducts(Products):
     """A backend of the extension, which runs on a CPU."""
 
+    attend: ClassVar[Any]
+    """`native.attend` with its operator."""
+
     def refuses(self, call: Call) -> str | None:
         if not call.on_cpu:
             return f"runs on the CPU, and the tensors lie on {call.device.partition(':')[0]}"
@@ -82,7 +92,14 @@ class NativeProducts(Products):
         assert call.bound is not None
         return call.bound.packed
 
-
-def seed_of(dropout: float) -> Tensor | None:
-    """What decides which pairs the native kernels drop, from torch's generator."""
-    return torch.randint(2**62, ()) if dropout else None
+    def products(self, q, k, v, prepared, form, bias, dropout):
+        options: dict[str, Any] = {}
+        if form.vector is not None:
+            options["vector"] = form.vector if form.vector.dim() == 2 else form.vector[None]
+        if bias is not None:
+            options |= {"bias": bias.values, "per_edge": bias.per_edge}
+        # Which pairs are dropped is decided by a seed from torch's generator, drawn here alone.
+        seed = torch.randint(2**62, ()) if dropout else None
+        return self.attend(
+            q, k, v, prepared, scale=form.scale, dropout=dropout, seed=seed, map=form.map, **options
+        )

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from erlangen.audit.report import Coverage, Report
     from erlangen.audit.witnesses.flow import Flow, flow
 
-_LAZY = {
-    "audit": "erlangen.audit.api",
-    "Comparison": "erlangen.audit.comparison",
-    "Difference": "erlangen.audit.comparison",
-    "compare": "erlangen.audit.comparison",
-    "Counterexample": "erlangen.audit.findings",
-    "AtMost": "erlangen.audit.expect",
-    "Finding": "erlangen.audit.findings",
-    "Inputs": "erlangen.audit.inputs",
-    "Coverage": "erlangen.audit.report",
-    "Report": "erlangen.audit.report",
-    "Flow": "erlangen.audit.witnesses.flow",
-    "flow": "erlangen.audit.witnesses.flow",
-}
-
 __all__ = [
     "AtMost",
     "Comparison",
@@ -53,7 +38,7 @@ __all__ = [
     "flow",
 ]
 
-__getattr__, __dir__ = lazily(__name__, _LAZY)
+__getattr__, __dir__ = lazily(__name__)
 
 
 make_callable(__name__)

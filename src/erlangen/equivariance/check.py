@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from erlangen.equivariance.measure import Layer, Prepared
+from erlangen.equivariance.measure import DoubleLayer, Layer
 from erlangen.errors import ShapeError
 from erlangen.symmetry.group import Group
 
@@ -82,7 +82,7 @@ def check(layer: Layer, group: Group, x: Any, *, samples: int = 16, seed: int = 
     >>> check(SparseAttention(8, Ring(1, 0)), symmetry(ring, 6), x).keeps
     False
     """
-    prepared = Prepared(layer, x)
+    prepared = DoubleLayer(layer, x)
     lengths = tuple(len(t) for t in prepared.inputs)
     expected = (group.degree,) if group.sides is None else group.sides
     if lengths != expected:

@@ -43,10 +43,10 @@ def measure(layer: Layer, permutation: Any, x: Any) -> Measurement:
     >>> measure(SelfAttention(8), turn, x).error < 1e-12, measure(MaskedAttention(8), turn, x).error > 1e-3
     (True, True)
     """
-    return Prepared(layer, x).measure(permutation)
+    return DoubleLayer(layer, x).measure(permutation)
 
 
-class Prepared:
+class DoubleLayer:
     """A layer in float64 with its inputs and its output on them, to be measured on many permutations."""
 
     def __init__(self, layer: Layer, x: Any) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from erlangen.equivariance.check import TOLERANCE
-from erlangen.equivariance.measure import Layer, Prepared, in_double, output_of
+from erlangen.equivariance.measure import DoubleLayer, Layer, in_double, output_of
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
@@ -161,13 +161,13 @@ def _bits(colors: np.ndarray) -> list[Neighborhoods]:
     return [Neighborhoods.from_dense((colors >> digit) & 1) for digit in range(digits)]
 
 
-def _survives(prepared: list[Prepared], element: np.ndarray) -> bool:
+def _survives(prepared: list[DoubleLayer], element: np.ndarray) -> bool:
     return all(one.measure(element).error < TOLERANCE for one in prepared)
 
 
 def _measured(layer: Layer, possible: Group, inputs: Tensor) -> Group:
     """The permutations of a group that the layer keeps on random inputs."""
-    prepared = [Prepared(layer, x) for x in inputs]
+    prepared = [DoubleLayer(layer, x) for x in inputs]
     survives = Oracle(_survives, (prepared,))
     kept = [move for move in possible.moves if survives(move.array(possible.degree))]
     if len(kept) == len(possible.moves):

@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["flex", "graphs", "masks", "pyg", "transformers"]
 
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(__all__))
+__getattr__, __dir__ = lazily(__name__)

@@ -1,4 +1,4 @@
-"""PyG's `edge_index` as a relation, worked out once: a training loop gives the same one each step.
+"""PyG's `edge_index` as a relation, built once: a training loop gives the same one each step.
 
 A tensor can change in ways that leave no trace: through `.data`, through the memory it shares with NumPy, as
 a buffer that is filled anew. So edges are looked up by the entries of the tensor, compared with a copy at
@@ -119,10 +119,7 @@ def edges_of(edge_index: Tensor, sources: int, targets: int, loops: int = 0) -> 
     known = _cache.find(lambda entry: entry[0] == key and _same(entry[1], edge_index))
     if known is not None:
         return known[2]
-    # A copy is worked on: the caller's memory may be written to by another thread meanwhile.
-    given = _copy(edge_index)
-    _check_range(given[0], sources, "source")
-    _check_range(given[1], targets, "target")
+    given = _copy(edge_index, sources, targets)
     edges = Edges(given, sources, targets, loops)
     _cache.put(edges, (key, given, edges))
     return edges
@@ -138,9 +135,7 @@ class PreparedEdges:
 
     def __init__(self, edge_index: Tensor, sources: int, targets: int) -> None:
         _check(edge_index)
-        self._edge_index = _copy(edge_index)
-        _check_range(self._edge_index[0], sources, "source")
-        _check_range(self._edge_index[1], targets, "target")
+        self._edge_index = _copy(edge_index, sources, targets)
         self.sources, self.targets = sources, targets
         self._edges: dict[int, Edges] = {}
 
@@ -165,7 +160,7 @@ class PreparedEdges:
 
 
 def prepare(edge_index: Tensor, sources: int, targets: int | None = None) -> PreparedEdges:
-    """The edges of a graph that stays as it is, worked out and checked once, to give for `edge_index`.
+    """The edges of a static graph, built and checked once, to give for `edge_index`.
 
     `targets` is `sources` if not given.
 
@@ -179,8 +174,14 @@ def prepare(edge_index: Tensor, sources: int, targets: int | None = None) -> Pre
 
 
 @_for_every_mode
-def _copy(edge_index: Tensor) -> Tensor:
-    return edge_index.detach().clone()
+def _copy(edge_index: Tensor, sources: int, targets: int) -> Tensor:
+    # The copy is checked: the caller's memory may be written to by another thread meanwhile.
+    copy = edge_index.detach().clone()
+    for ends, bound, what in ((copy[0], sources, "source"), (copy[1], targets, "target")):
+        outside = ends[(ends < 0) | (ends >= bound)]
+        if outside.numel():
+            raise SizeError(f"edge_index names {what} {int(outside[0])}, but there are {bound} {what}s")
+    return copy
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -203,9 +204,3 @@ def _check(edge_index: Any) -> None:
             f"edge_index must be integers of shape (2, edges), got {edge_index.dtype} "
             f"of shape {tuple(edge_index.shape)}"
         )
-
-
-def _check_range(ends: Tensor, bound: int, what: str) -> None:
-    outside = ends[(ends < 0) | (ends >= bound)]
-    if outside.numel():
-        raise SizeError(f"edge_index names {what} {int(outside[0])}, but there are {bound} {what}s")

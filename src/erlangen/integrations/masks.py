@@ -9,7 +9,7 @@ from torch import Tensor
 
 from erlangen.attention.binding import bind, bind_alone
 from erlangen.errors import ParameterError
-from erlangen.relations import Batch, Bindable, FromMask, PerHead
+from erlangen.relations import Bindable, FromMask
 
 
 def mask(relation: Bindable, queries: int, keys: int | None = None) -> Tensor:
@@ -22,7 +22,7 @@ def mask(relation: Bindable, queries: int, keys: int | None = None) -> Tensor:
     """
     keys = queries if keys is None else keys
     dense = bind_alone(relation, queries, keys).mask().clone()
-    return dense if isinstance(relation, (Batch, PerHead)) else dense[0, 0]
+    return dense if relation.axes else dense[0, 0]
 
 
 def additive(
@@ -72,7 +72,7 @@ def sdpa_arguments(relation: Bindable, queries: int, keys: int | None = None) ->
     ({}, {'is_causal': True}, ['attn_mask'])
     """
     keys = queries if keys is None else keys
-    if not isinstance(relation, (Batch, PerHead)):
+    if not relation.axes:
         bound = bind(relation, batch=1, heads=1, queries=queries, keys=keys)
         if bound.is_full:
             return {}

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from erlangen.models.unlimiformer import Unlimiformer
     from erlangen.models.vit import ViT
 
-# name -> the module it is imported from when first used.
-_LAZY = {
-    "BERT": "erlangen.models.bert",
-    "Bahdanau": "erlangen.models.bahdanau",
-    "GAT": "erlangen.models.gat",
-    "GPT": "erlangen.models.gpt",
-    "S4": "erlangen.models.s4",
-    "SparseTransformer": "erlangen.models.sparse_transformer",
-    "T5": "erlangen.models.t5",
-    "Transformer": "erlangen.models.transformer",
-    "Unlimiformer": "erlangen.models.unlimiformer",
-    "ViT": "erlangen.models.vit",
-}
-
 __all__ = [
     "BERT",
     "GAT",
@@ -48,4 +34,4 @@ __all__ = [
     "ViT",
 ]
 
-__getattr__, __dir__ = lazily(__name__, _LAZY)
+__getattr__, __dir__ = lazily(__name__)

@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from erlangen.attention import attend
 from erlangen.attention.kernels import Additive
 from erlangen.errors import ParameterError, ShapeError
+from erlangen.models import checks
 from erlangen.models.saved import Saved
 from erlangen.relations import Batch, Bindable, Full, Padding, sizes
 
@@ -46,8 +47,7 @@ class BahdanauConfig:
     width: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("source_vocab", "target_vocab", "width"):
-            sizes.count(getattr(self, name), f"Bahdanau.Config({name})", least=1)
+        checks.counts(self, "Bahdanau", "source_vocab", "target_vocab", "width")
 
 
 @final

@@ -22,12 +22,11 @@ from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.models import checks
-from erlangen.models.padding import unpadded
+from erlangen.models.padded_batches import unpadded
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention
-from erlangen.relations import Batch, Full, PerHead, Relation, sizes
-from erlangen.relations.protocol import expect
+from erlangen.relations import Batch, Full, PerHead, Relation
 
 RELATION = Full()
 """Self-attention (Definition 5)."""
@@ -58,9 +57,8 @@ class BERTConfig:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "BERT")
-        for name in ("vocab_size", "context", "layers", "heads", "width", "types"):
-            sizes.count(getattr(self, name), f"BERT.Config({name})", least=1)
-        expect(self.relation, "BERT.Config(relation) takes a relation or PerHead", axes=("head",))
+        checks.counts(self, "BERT", "vocab_size", "context", "layers", "heads", "width", "types")
+        checks.relation(self, "BERT")
 
 
 class Block(nn.Module):
@@ -206,19 +204,15 @@ class BERT(Saved):
             "types.weight": theirs.take("embeddings.token_type_embeddings.weight"),
             **theirs.linear("norm", "embeddings.LayerNorm"),
         }
-        for i in range(config.layers):
-            for ours, other in _NAMES.items():
-                state |= theirs.linear(f"blocks.{i}.{ours}", f"encoder.layer.{i}.{other}")
+        state |= theirs.layers(config.layers, _NAMES, "encoder.layer")
         if head:
             state["head.bias"] = theirs.take("cls.predictions.bias")
             theirs.tied("cls.predictions.decoder.weight", state["tokens.weight"])
             theirs.tied("cls.predictions.decoder.bias", state["head.bias"])
             state |= theirs.linear("head.transform", "cls.predictions.transform.dense")
             state |= theirs.linear("head.norm", "cls.predictions.transform.LayerNorm")
-        model = cls(config)
         unused = ("pooler.", "cls.seq_relationship.", "embeddings.position_ids")
-        theirs.fill(model, state, unused=unused)
-        return model.train(getattr(source, "training", False))
+        return theirs.filled(cls(config), state, unused)
 
 
 _NAMES = {

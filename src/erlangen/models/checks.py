@@ -1,4 +1,4 @@
-"""Validation of the numbers with a fraction that configurations hold: they may come from a file."""
+"""Validation of what configurations hold: they may come from a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from numbers import Real
 from typing import Any
 
 from erlangen.errors import ParameterError
+from erlangen.relations import sizes
+from erlangen.relations.protocol import expect
+
+
+def counts(config: Any, name: str, *fields: str) -> None:
+    """Raise unless these fields are whole numbers of at least 1.
+
+    >>> from erlangen.models import GPT
+    >>> GPT.Config(vocab_size=11, context=8, layers=0, heads=2, width=8)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.ParameterError: GPT.Config(layers) must be an integer >= 1, got 0
+    """
+    for field in fields:
+        sizes.count(getattr(config, field), f"{name}.Config({field})", least=1)
+
+
+def relation(config: Any, name: str) -> None:
+    """Raise unless `relation` is one, or one for each head."""
+    expect(config.relation, f"{name}.Config(relation) takes a relation or PerHead", axes=("head",))
 
 
 def fractions(config: Any, name: str) -> None:

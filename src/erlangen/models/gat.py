@@ -25,8 +25,10 @@ from erlangen.attention import attend
 from erlangen.attention.kernels import Additive
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.integrations.edge_index import edges_of
+from erlangen.models import checks
 from erlangen.models.saved import Saved
-from erlangen.relations import Identity, Relation, sizes
+from erlangen.relations import Identity, Relation
+from erlangen.relations.protocol import AnyRelation, expect
 
 
 def with_self_loops(graph: Relation | Tensor, nodes: int) -> Relation:
@@ -40,8 +42,8 @@ def with_self_loops(graph: Relation | Tensor, nodes: int) -> Relation:
     >>> with_self_loops(torch.tensor([[1, 1], [0, 0]]), 2).on(2).dense().astype(int).tolist()
     [[1, 1], [0, 1]]
     """
-    if isinstance(graph, Relation):
-        return graph | Identity()
+    if isinstance(graph, AnyRelation):
+        return expect(graph, "a graph is one relation") | Identity()
     return edges_of(graph, nodes, nodes, loops=nodes).relation
 
 
@@ -109,8 +111,7 @@ class GATConfig:
     slope: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("features", "classes", "hidden", "heads", "output_heads"):
-            sizes.count(getattr(self, name), f"GAT.Config({name})", least=1)
+        checks.counts(self, "GAT", "features", "classes", "hidden", "heads", "output_heads")
         if not 0 <= self.dropout < 1:
             raise ParameterError(f"GAT.Config(dropout) must be in [0, 1), got {self.dropout!r}")
 

@@ -26,7 +26,6 @@ from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention, KVCache
 from erlangen.relations import Causal, Empty, PerHead, Relation, sizes
-from erlangen.relations.protocol import expect
 
 RELATION = Causal()
 """Masked attention (Definition 7)."""
@@ -57,9 +56,8 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "GPT")
-        for name in ("vocab_size", "context", "layers", "heads", "width"):
-            sizes.count(getattr(self, name), f"GPT.Config({name})", least=1)
-        expect(self.relation, "GPT.Config(relation) takes a relation or PerHead", axes=("head",))
+        checks.counts(self, "GPT", "vocab_size", "context", "layers", "heads", "width")
+        checks.relation(self, "GPT")
         for member in dict.fromkeys(self.relation.grid()[0]):
             future = member - Causal()
             if future == Empty():
@@ -183,9 +181,7 @@ class GPT(Saved):
             raise ParameterError(f"generate(temperature) must be at least 0, got {temperature}")
         if top_k is not None:
             top_k = min(sizes.count(top_k, "generate(top_k)", least=1), self.config.vocab_size)
-        training = self.training
-        self.eval()
-        try:
+        with self.evaluating():
             caches = [KVCache() for _ in self.blocks]
             fresh = ids
             for _ in range(new_tokens):
@@ -195,8 +191,6 @@ class GPT(Saved):
                     logits = self(ids[..., -self.config.context :])[..., -1, :]
                 fresh = _pick(logits, temperature, top_k, generator)
                 ids = torch.cat([ids, fresh], dim=-1)
-        finally:
-            self.train(training)
         return ids
 
     @classmethod
@@ -237,9 +231,7 @@ class GPT(Saved):
             for name, other in (("attention.O", "attn.c_proj"), ("up", "mlp.c_fc"), ("down", "mlp.c_proj")):
                 state[f"{ours}.{name}.weight"] = theirs.take(f"{block}.{other}.weight").T
                 state[f"{ours}.{name}.bias"] = theirs.take(f"{block}.{other}.bias")
-        model = cls(config)
-        theirs.fill(model, state, unused=(".attn.bias", ".attn.masked_bias"))
-        return model.train(getattr(source, "training", False))
+        return theirs.filled(cls(config), state, (".attn.bias", ".attn.masked_bias"))
 
 
 def _pick(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from erlangen.errors import DataError, ParameterError
 from erlangen.models.saved import fill, read_tensors
 
+_Model = TypeVar("_Model", bound=nn.Module)
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -22,7 +23,7 @@ class Pretrained:
     `source` is a live model, or a directory with `config.json` and `model.safetensors` (in one file or in
     shards). `prefix` is cut off the tensors' names, so that a base model and one with a head read the same.
     Nothing is downloaded or unpickled. Whoever reads says what it understands: `only` refuses options with
-    other values, and `fill` refuses tensors that nobody took, for both would mean other numbers.
+    other values, and `filled` refuses tensors that nobody took, for both would mean other numbers.
 
     >>> Pretrained("nowhere", "gpt2", prefix="transformer")
     Traceback (most recent call last):
@@ -33,12 +34,12 @@ class Pretrained:
 
     def __init__(self, source: Any, model_type: str, prefix: str) -> None:
         if isinstance(source, nn.Module) and hasattr(source, "config"):
-            self.where = type(source).__name__
+            self.where, self.training = type(source).__name__, source.training
             config: Any = source.config
             self.config: dict[str, Any] = config.to_dict()
             tensors = {name: tensor.detach() for name, tensor in source.state_dict().items()}
         elif isinstance(source, (str, Path)):
-            self.where = str(source)
+            self.where, self.training = str(source), False
             self.config, tensors = _directory(Path(source), model_type)
         else:
             raise ParameterError(
@@ -91,8 +92,16 @@ class Pretrained:
                 f"{self.where} has {name!r} apart from the embedding; only tied weights are supported here"
             )
 
-    def fill(self, model: nn.Module, state: dict[str, Tensor], *, unused: tuple[str, ...] = ()) -> None:
-        """Put `state` into the model; what is left must begin or end with one of `unused`."""
+    def layers(self, count: int, names: dict[str, str], theirs: str) -> dict[str, Tensor]:
+        """The linear maps and normalisations of all layers, by our names of them and those in the file."""
+        state: dict[str, Tensor] = {}
+        for i in range(count):
+            for ours, other in names.items():
+                state |= self.linear(f"blocks.{i}.{ours}", f"{theirs}.{i}.{other}")
+        return state
+
+    def filled(self, model: _Model, state: dict[str, Tensor], unused: tuple[str, ...] = ()) -> _Model:
+        """The model with this state, in the mode of its source; what is left begins or ends with `unused`."""
         left = [n for n in self.tensors if not n.startswith(unused) and not n.endswith(unused)]
         if left:
             raise ParameterError(
@@ -100,6 +109,7 @@ class Pretrained:
                 f"{', '.join(sorted(left))}"
             )
         fill(model, state, self.where)
+        return model.train(self.training)
 
 
 def _directory(folder: Path, model_type: str) -> tuple[dict[str, Any], dict[str, Tensor]]:

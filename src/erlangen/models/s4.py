@@ -45,8 +45,7 @@ class S4Config:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "S4")
-        for name in ("features", "outputs", "layers", "width", "state"):
-            sizes.count(getattr(self, name), f"S4.Config({name})", least=1)
+        checks.counts(self, "S4", "features", "outputs", "layers", "width", "state")
 
 
 class S4Layer(nn.Module):

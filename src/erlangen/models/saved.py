@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import reprlib
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from itertools import count
 from pathlib import Path
@@ -68,6 +70,16 @@ class Saved(nn.Module):
         about = json.dumps({"model": type(self).__name__, "config": to_plain(self.config)})
         state = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, str(path), metadata={**(metadata or {}), KEY: about})
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Eval mode inside the block, and afterwards the mode that the model had."""
+        training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(training)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from erlangen.attention import attend
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.models import checks
-from erlangen.models.padding import unpadded
+from erlangen.models.padded_batches import unpadded
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import KVCache, RelativeBias
@@ -71,8 +71,7 @@ class T5Config:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "T5")
-        for name in ("vocab_size", "layers", "heads", "width"):
-            sizes.count(getattr(self, name), f"T5.Config({name})", least=1)
+        checks.counts(self, "T5", "vocab_size", "layers", "heads", "width")
         if self.head_dim is None and self.width % self.heads:
             raise ParameterError(
                 f"T5.Config(width={self.width}) is not a multiple of heads={self.heads}; give head_dim"
@@ -282,9 +281,7 @@ class T5(Saved):
         The past is kept in caches, and the source is read once. It ends early when all items have.
         """
         new_tokens = sizes.count(new_tokens, "generate(new_tokens)")
-        training = self.training
-        self.eval()
-        try:
+        with self.evaluating():
             memory = self._read(self.encode(input_ids, attention_mask))
             cross = unpadded(CROSS, attention_mask, input_ids)
             caches = [KVCache() for _ in self.decoder]
@@ -297,8 +294,6 @@ class T5(Saved):
                 made.append(fresh)
                 if self.config.end is not None:
                     done = done | (fresh == self.config.end)
-        finally:
-            self.train(training)
         return torch.cat(made, dim=-1)
 
     def _read(self, memory: Tensor) -> list[Read]:
@@ -377,10 +372,8 @@ class T5(Saved):
                     state |= theirs.linear(f"{ours}.network.gate", f"{last}.DenseReluDense.wi_1")
                 else:
                     state |= theirs.linear(f"{ours}.network.up", f"{last}.DenseReluDense.wi")
-        model = cls(config)
         unused = ("lm_head.weight", "EncDecAttention.relative_attention_bias.weight")
-        theirs.fill(model, state, unused=unused)
-        return model.train(getattr(source, "training", False))
+        return theirs.filled(cls(config), state, unused)
 
 
 def _ids(ids: Tensor) -> Tensor:

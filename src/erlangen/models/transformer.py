@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.models import checks
-from erlangen.models.padding import unpadded
+from erlangen.models.padded_batches import unpadded
 from erlangen.models.saved import Saved, fill
 from erlangen.nn import Attention, KVCache
 from erlangen.relations import Bindable, Causal, Full, Relation, sizes
@@ -63,8 +63,7 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "Transformer")
-        for name in ("layers", "heads", "width"):
-            sizes.count(getattr(self, name), f"Transformer.Config({name})", least=1)
+        checks.counts(self, "Transformer", "layers", "heads", "width")
         if (self.source_vocab is None) != (self.target_vocab is None):
             raise ParameterError(
                 "Transformer.Config takes both vocabularies, or neither (vectors in and out)"
@@ -241,9 +240,7 @@ class Transformer(Saved):
         if self.head is None:
             raise ParameterError("generate needs vocabularies: this Transformer gives vectors")
         new_tokens = sizes.count(new_tokens, "generate(new_tokens)")
-        training = self.training
-        self.eval()
-        try:
+        with self.evaluating():
             memory = self.encode(src, src_key_padding_mask)
             cross = self._cross(memory, src_key_padding_mask)
             caches = [KVCache() for _ in self.decoder]
@@ -255,8 +252,6 @@ class Transformer(Saved):
                 fresh = self._decode(y, memory, DECODER, cross, caches).argmax(-1)
                 fresh = fresh if done is None else fresh.masked_fill(done, end or 0)
                 made.append(fresh)
-        finally:
-            self.train(training)
         return torch.cat(made, dim=-1) if made else src[..., :0]
 
     @classmethod

@@ -27,7 +27,7 @@ from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.models import checks
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention, KVCache
-from erlangen.relations import Causal, Full, Nearest, sizes
+from erlangen.relations import Causal, Full, Nearest
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class UnlimiformerConfig:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "Unlimiformer")
-        for name in ("vocab_size", "chunk", "context", "layers", "heads", "width", "k"):
-            sizes.count(getattr(self, name), f"Unlimiformer.Config({name})", least=1)
+        checks.counts(self, "Unlimiformer", "vocab_size", "chunk", "context", "layers", "heads", "width", "k")
         if self.width % self.heads:
             raise ParameterError(f"width={self.width} must be a multiple of heads={self.heads}")
         if self.chunk % 4:

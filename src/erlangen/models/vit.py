@@ -30,8 +30,7 @@ from erlangen.models import checks
 from erlangen.models.pretrained import Pretrained
 from erlangen.models.saved import Saved
 from erlangen.nn import Attention
-from erlangen.relations import FromMask, Full, Global, PerHead, Relation, sizes
-from erlangen.relations.protocol import expect
+from erlangen.relations import FromMask, Full, Global, PerHead, Relation
 
 RELATION = Full()
 """Self-attention (Definition 5) over the patches."""
@@ -64,13 +63,12 @@ class ViTConfig:
 
     def __post_init__(self) -> None:
         checks.fractions(self, "ViT")
-        for name in ("image_size", "patch_size", "channels", "layers", "heads", "width"):
-            sizes.count(getattr(self, name), f"ViT.Config({name})", least=1)
+        checks.counts(self, "ViT", "image_size", "patch_size", "channels", "layers", "heads", "width")
         if self.image_size % self.patch_size:
             raise ParameterError(
                 f"ViT.Config: patches of {self.patch_size} pixels do not tile an image of {self.image_size}"
             )
-        expect(self.relation, "ViT.Config(relation) takes a relation or PerHead", axes=("head",))
+        checks.relation(self, "ViT")
 
     @property
     def patches(self) -> int:
@@ -208,12 +206,8 @@ class ViT(Saved):
             **theirs.linear("norm", "layernorm"),
             **(theirs.linear("head", "classifier") if head else {}),
         }
-        for i in range(config.layers):
-            for ours, other in _NAMES.items():
-                state |= theirs.linear(f"blocks.{i}.{ours}", f"layers.{i}.{other}")
-        model = cls(config)
-        theirs.fill(model, state, unused=("pooler.", "embeddings.mask_token"))
-        return model.train(getattr(source, "training", False))
+        state |= theirs.layers(config.layers, _NAMES, "layers")
+        return theirs.filled(cls(config), state, ("pooler.", "embeddings.mask_token"))
 
 
 _NAMES = {

@@ -1,10 +1,10 @@
 """Attention layers: the general one and the paper's six."""
 
 from erlangen.nn.attention import Attention
-from erlangen.nn.cache import KVCache
 from erlangen.nn.convolution import ConvolutionAttention
 from erlangen.nn.graph_layer import GraphLayer
 from erlangen.nn.hypergraph_attention import HypergraphAttention
+from erlangen.nn.kv_cache import KVCache
 from erlangen.nn.paper import (
     EncoderDecoderAttention,
     GraphAttention,
@@ -14,7 +14,7 @@ from erlangen.nn.paper import (
     StridedAttention,
 )
 from erlangen.nn.relative_bias import RelativeBias
-from erlangen.nn.triple_attention import TripleAttention
+from erlangen.nn.ternary_layer import TripleAttention
 
 __all__ = [
     "Attention",

@@ -14,7 +14,7 @@ from erlangen.attention.compiling import uncompiled
 from erlangen.attention.foreign import refuse
 from erlangen.attention.kernels import Kernel
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.nn.cache import KVCache, step
+from erlangen.nn.kv_cache import KVCache, step
 from erlangen.relations import (
     Batch,
     Bindable,
@@ -24,7 +24,7 @@ from erlangen.relations import (
     WeightedRelation,
     sizes,
 )
-from erlangen.relations.protocol import expect
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.weighted import WeightedRows
 
 
@@ -224,14 +224,14 @@ def _without(wanted: Any, padding: Any, shape: tuple[int, ...]) -> Any:
         )
     if not padding.any():
         return wanted
-    if isinstance(wanted, Neighborhoods):
-        wanted = FromMask._of(wanted)
-    if not isinstance(wanted, Bindable | WeightedRelation):
+    if not isinstance(wanted, AnyRelation):
         raise ParameterError(
             f"key_padding_mask does not combine with {type(wanted).__name__}; give a relation that has the "
             "padding taken out: relation & Batch.from_mask(~key_padding_mask)"
         )
-    return wanted & Batch.from_mask(~padding.reshape(-1, shape[-1]))
+    known: Any = wanted
+    known = FromMask._of(known) if known.is_bound else known
+    return known & Batch.from_mask(~padding.reshape(-1, shape[-1]))
 
 
 @singledispatch

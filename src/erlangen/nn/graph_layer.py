@@ -46,7 +46,7 @@ class GraphLayer(nn.Module):
         if x.dim() < 2 or x.shape[:-2] != context.shape[:-2]:
             raise ShapeError(f"x {tuple(x.shape)} and context {tuple(context.shape)} do not fit")
         queries, keys = x.shape[-2], context.shape[-2]
-        bound = relation if isinstance(relation, Neighborhoods) else relation.on(queries, keys)
+        bound: Any = relation if relation.is_bound else relation.on(queries, keys)
         if (bound.queries, bound.keys) != (queries, keys):
             raise ShapeError(f"{bound} does not fit x {tuple(x.shape)} and context {tuple(context.shape)}")
         query, key = torch.from_numpy(bound.edges()).to(x.device).unbind(1)

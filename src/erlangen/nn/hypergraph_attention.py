@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.nn.attention import Attention
 from erlangen.relations import FromMask, Neighborhoods
+from erlangen.relations.protocol import expect
 
 
 class HypergraphAttention(nn.Module):
@@ -57,11 +58,8 @@ class HypergraphAttention(nn.Module):
 
 
 def _bound(incidence: Any) -> Neighborhoods:
-    if isinstance(incidence, Neighborhoods):
-        return incidence
-    if isinstance(incidence, FromMask):
-        return incidence._bound
-    raise ParameterError(
-        "HypergraphAttention(incidence) takes a FromMask of shape (nodes, hyperedges) or neighborhoods, "
-        f"got {incidence!r}"
-    )
+    taken = "HypergraphAttention(incidence) takes a FromMask of shape (nodes, hyperedges) or neighborhoods"
+    own = expect(incidence, taken, bound=True).own_sizes
+    if own is None:
+        raise ParameterError(f"{taken}, got {incidence!r}")
+    return incidence.on(*own)

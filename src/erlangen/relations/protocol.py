@@ -16,6 +16,7 @@ class AnyRelation(Undecided):
     - `support` and `weights`: which pairs are read, and the log-weights these have, if any.
     - `axes`, `items`, `grid` and `at`: the single relations of batch items and heads.
     - `arity`: how many positions are related at a time. `is_bound`: whether it has been bound to sizes.
+    - `run` and `arithmetic`: whether a row, or a pair, is known without binding.
 
     The defaults are those of a single relation without weights.
 
@@ -47,6 +48,15 @@ class AnyRelation(Undecided):
     @property
     def data_dependent(self) -> bool:
         """Whether the neighborhoods depend on the data, not on sizes alone."""
+        return False
+
+    def run(self, position: int, keys: int) -> range | None:
+        """The keys that the query at a position reads, where they are one run known without any array."""
+        return None
+
+    @property
+    def arithmetic(self) -> bool:
+        """Whether `holds` is arithmetic on the positions alone, and looks nothing up."""
         return False
 
     @property

@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     from erlangen.testing.relations import AuditWarning, assert_causal, assert_relation
     from erlangen.testing.same import assert_same_relation
 
-_LAZY = {
-    "AuditWarning": "erlangen.testing.relations",
-    "assert_causal": "erlangen.testing.relations",
-    "assert_equivariant": "erlangen.testing.equivariance",
-    "assert_no_padding_leak": "erlangen.testing.padding",
-    "assert_relation": "erlangen.testing.relations",
-    "assert_same_relation": "erlangen.testing.same",
-}
-"""name -> the module it is imported from."""
-
 __all__ = [
     "AuditWarning",
     "assert_causal",
@@ -29,4 +19,4 @@ __all__ = [
     "assert_same_relation",
 ]
 
-__getattr__, __dir__ = lazily(__name__, _LAZY)
+__getattr__, __dir__ = lazily(__name__)

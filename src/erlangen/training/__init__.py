@@ -22,34 +22,6 @@ if TYPE_CHECKING:
     from erlangen.training.trainer import Diverged, Interrupted, Run, Verdict, train
     from erlangen.training.vit import train_vit, vit_run
 
-# name -> the module it is imported from when first used.
-_LAZY = {
-    "Characters": "erlangen.training.text",
-    "Constant": "erlangen.training.schedule",
-    "Corpus": "erlangen.training.text",
-    "Cosine": "erlangen.training.schedule",
-    "Diverged": "erlangen.training.trainer",
-    "History": "erlangen.training.history",
-    "Interrupted": "erlangen.training.trainer",
-    "Places": "erlangen.training.batches",
-    "Processes": "erlangen.training.processes",
-    "Run": "erlangen.training.trainer",
-    "Shuffled": "erlangen.training.batches",
-    "Verdict": "erlangen.training.trainer",
-    "gat_run": "erlangen.training.gat",
-    "gpt_run": "erlangen.training.gpt",
-    "joined": "erlangen.training.processes",
-    "load_gpt": "erlangen.training.gpt",
-    "over_seeds": "erlangen.training.seeds",
-    "read_text": "erlangen.training.text",
-    "sample": "erlangen.training.gpt",
-    "train": "erlangen.training.trainer",
-    "train_gat": "erlangen.training.gat",
-    "train_gpt": "erlangen.training.gpt",
-    "train_vit": "erlangen.training.vit",
-    "vit_run": "erlangen.training.vit",
-}
-
 __all__ = [
     "Characters",
     "Constant",
@@ -80,4 +52,4 @@ __all__ = [
     "vit_run",
 ]
 
-__getattr__, __dir__ = lazily(__name__, _LAZY)
+__getattr__, __dir__ = lazily(__name__)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from erlangen.attention.cache import cached
 from erlangen.errors import ParameterError
 from erlangen.training.processes import ALONE, Processes
 from erlangen.training.randomness import BATCH, generator
@@ -46,7 +46,7 @@ class Shuffled:
         )
 
 
-@lru_cache(maxsize=4)
+@cached(4)
 def _order(examples: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(examples, generator=generator(seed, BATCH, epoch))
 

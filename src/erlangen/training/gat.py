@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from erlangen.models import GAT
+from erlangen.relations import Graph
 from erlangen.training import outcome
-from erlangen.training.files import replacing
 from erlangen.training.history import Evaluation, History
 from erlangen.training.planetoid import Citations
 from erlangen.training.processes import Processes
 from erlangen.training.randomness import INITIAL, mixed
 from erlangen.training.recipes import GATRecipe
 from erlangen.training.schedule import Constant
-from erlangen.training.trainer import Run, Verdict, train
+from erlangen.training.trainer import Run, Verdict
 
 
 def gat_run(data: Citations, recipe: GATRecipe) -> Run:
@@ -29,6 +29,7 @@ def gat_run(data: Citations, recipe: GATRecipe) -> Run:
     Every step sees all nodes. The validation nodes decide when to stop and which weights to keep (`judged`);
     the test nodes decide nothing.
 
+    >>> from erlangen.training import train
     >>> history = train(gat_run(example(), GATRecipe(steps=3)))
     >>> history.step, sorted(history.evaluations[-1])
     (3, ['accuracy', 'step', 'validation'])
@@ -66,9 +67,7 @@ def measured(logits: Tensor, labels: Tensor, nodes: Tensor) -> Evaluation:
     >>> measured(torch.eye(3), torch.tensor([0, 1, 0]), torch.tensor([0, 2]))["accuracy"]
     0.5
     """
-    logits, labels = logits[nodes], labels[nodes]
-    right = (logits.argmax(-1) == labels).double().mean()
-    return {"validation": F.cross_entropy(logits, labels).item(), "accuracy": right.item()}
+    return outcome.scored(logits[nodes], labels[nodes], "validation")
 
 
 def judged(evaluations: Sequence[Evaluation], patience: int) -> Verdict:
@@ -106,16 +105,9 @@ def train_gat(
     >>> summary["dataset"], summary["test_nodes"], 0 <= summary["test_accuracy"] <= 1
     ('example', 4, True)
     """
-    processes = Processes.current()
-    run = gat_run(data, recipe)
-    out.mkdir(parents=True, exist_ok=True)
-    history = train(run, out / outcome.CHECKPOINT, resume=resume, report=report)
-    if not processes.first:
+    model, history = outcome.trained(gat_run(data, recipe), out, resume, report)
+    if not Processes.current().first:
         return {}
-    model = run.model
-    assert isinstance(model, GAT)
-    with replacing(out / "model.safetensors") as draft:
-        model.save(draft)
     summary = {
         "model": "gat",
         "dataset": data.name,
@@ -125,7 +117,6 @@ def train_gat(
         "test_nodes": len(data.test),
         "training_loss": history.losses[-1],
         "test_accuracy": rightly_classified(model, data),
-        "files": {"model": "model.safetensors", "checkpoint": outcome.CHECKPOINT},
     }
     return outcome.write(out, history, summary, f"GAT on {data.name}: cross-entropy", "validation")
 
@@ -147,8 +138,6 @@ def example() -> Citations:
     >>> example().graph.nodes
     12
     """
-    from erlangen.relations import Graph
-
     y = torch.arange(12) % 2
     words = F.one_hot(y, 2).float()
     pairs = [(i, j) for i in range(12) for j in range(12) if i != j and (i - j) % 2 == 0]

@@ -16,14 +16,14 @@ from erlangen.models import GPT
 from erlangen.models.saved import read_tensors
 from erlangen.training import outcome
 from erlangen.training.batches import Places
-from erlangen.training.files import replacing, write_text
+from erlangen.training.files import write_text
 from erlangen.training.history import History
 from erlangen.training.processes import ALONE, Processes
 from erlangen.training.randomness import INITIAL, SAMPLE, generator, mixed
 from erlangen.training.recipes import GPTRecipe
 from erlangen.training.schedule import Cosine
 from erlangen.training.text import Characters, Corpus
-from erlangen.training.trainer import Run, train
+from erlangen.training.trainer import Run
 
 
 def gpt_run(corpus: Corpus, recipe: GPTRecipe, processes: Processes = ALONE) -> Run:
@@ -32,6 +32,7 @@ def gpt_run(corpus: Corpus, recipe: GPTRecipe, processes: Processes = ALONE) -> 
     The loss is the mean over all predicted characters of -log p(next character), in nats.
 
     >>> recipe = GPTRecipe(context=8, layers=1, heads=2, width=8, batch=2, steps=3)
+    >>> from erlangen.training import train
     >>> history = train(gpt_run(Corpus.of("to be or not to be, " * 20, context=8), recipe))
     >>> len(history.losses), sorted(history.evaluations[-1])
     (3, ['step', 'validation'])
@@ -153,15 +154,10 @@ def train_gpt(
     """
     processes = Processes.current()
     corpus = Corpus.of(text, recipe.context)
-    run = gpt_run(corpus, recipe, processes)
-    out.mkdir(parents=True, exist_ok=True)
-    history = train(run, out / outcome.CHECKPOINT, resume=resume, report=report)
+    characters = {"characters": json.dumps(corpus.vocabulary.characters)}
+    model, history = outcome.trained(gpt_run(corpus, recipe, processes), out, resume, report, characters)
     if not processes.first:
         return {}
-    model = run.model
-    assert isinstance(model, GPT)
-    with replacing(out / "model.safetensors") as draft:
-        model.save(draft, {"characters": json.dumps(corpus.vocabulary.characters)})
     prompt = "\n" if "\n" in corpus.vocabulary.characters else text[0]
     samples = sample(model, corpus.vocabulary, prompt, 500, count=3)
     write_text(out / "samples.txt", "\n\n--------\n\n".join(each.strip("\n") for each in samples) + "\n")
@@ -172,10 +168,6 @@ def train_gpt(
         "validation_characters": len(corpus.validation) - 1,
         "training_loss": history.losses[-1],
         "validation_loss": history.latest("validation"),
-        "files": {
-            "model": "model.safetensors",
-            "checkpoint": outcome.CHECKPOINT,
-            "samples": "samples.txt",
-        },
+        "files": {"samples": "samples.txt"},
     }
     return outcome.write(out, history, summary, "GPT: -log p(next character)", "validation")

@@ -15,13 +15,12 @@ from erlangen.errors import DataError
 from erlangen.models import ViT
 from erlangen.training import outcome
 from erlangen.training.batches import Shuffled
-from erlangen.training.files import replacing
 from erlangen.training.history import Evaluation, History
 from erlangen.training.processes import ALONE, Processes
 from erlangen.training.randomness import INITIAL, MOVES, generator, mixed
 from erlangen.training.recipes import ViTRecipe
 from erlangen.training.schedule import Cosine
-from erlangen.training.trainer import Run, train
+from erlangen.training.trainer import Run
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ def vit_run(digits: Digits, recipe: ViTRecipe, processes: Processes = ALONE) -> 
 
     The test digits are measured along the way and at the end; nothing is chosen by them.
 
+    >>> from erlangen.training import train
     >>> history = train(vit_run(load_digits(), ViTRecipe(layers=1, width=8, heads=2, batch=4, steps=3)))
     >>> len(history.evaluations), sorted(history.evaluations[-1])
     (3, ['accuracy', 'step', 'test'])
@@ -135,9 +135,7 @@ def measured(model: nn.Module, digits: Digits) -> Evaluation:
     0.1
     """
     images, labels = digits.test
-    logits = model(images)
-    right = (logits.argmax(-1) == labels).double().mean()
-    return {"test": F.cross_entropy(logits, labels).item(), "accuracy": right.item()}
+    return outcome.scored(model(images), labels, "test")
 
 
 def train_vit(
@@ -157,15 +155,9 @@ def train_vit(
     """
     processes = Processes.current()
     digits = load_digits()
-    run = vit_run(digits, recipe, processes)
-    out.mkdir(parents=True, exist_ok=True)
-    history = train(run, out / outcome.CHECKPOINT, resume=resume, report=report)
+    model, history = outcome.trained(vit_run(digits, recipe, processes), out, resume, report)
     if not processes.first:
         return {}
-    model = run.model
-    assert isinstance(model, ViT)
-    with replacing(out / "model.safetensors") as draft:
-        model.save(draft)
     summary = {
         "model": "vit",
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -174,6 +166,5 @@ def train_vit(
         "training_loss": history.losses[-1],
         "test_loss": history.latest("test"),
         "test_accuracy": history.latest("accuracy"),
-        "files": {"model": "model.safetensors", "checkpoint": outcome.CHECKPOINT},
     }
     return outcome.write(out, history, summary, "ViT: cross-entropy of the digit", "test")

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.attention.backend import Backend, Cost, Rank, register
-from erlangen.attention.biases import Bias
 from erlangen.attention.call import Call
 from erlangen.attention.operators import unwatched
-from erlangen.relations import Relation
 
 run_forward: Any = getattr(packing.native, "run_forward", None)
 MAKES_TENSORS = hasattr(Tensor, "__dlpack_c_exchange_api__")
@@ -23,7 +21,7 @@ def step(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None) ->
     """Attention of one query per head, where it reads one run of keys; None where this is not such a call.
 
     Other backends bind the relation to the number of keys and keep what they find. While decoding, that
-    number grows at every step, and binding takes longer than attention: here only the row is asked for.
+    number grows at every step, and binding takes longer than attention: here only the row is computed.
 
     >>> from erlangen.relations import Window
     >>> x = torch.ones(1, 1, 4, 2)
@@ -55,17 +53,17 @@ def one_run(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: float | None)
 
 
 def _read(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: Any) -> range | None:
-    # Every line is a part of each step: what fails most often is asked first, the rest by the kernel.
+    # Every line is a part of each step: what fails most often is tested first, the rest by the kernel.
     if not isinstance(q, Tensor) or q.dim() != 4 or q.size(2) != 1 or k.dim() != 4 or not q.is_cpu:
         return None
-    if run_forward is None or not isinstance(relation, Relation) or isinstance(scale, Tensor):
+    if run_forward is None or isinstance(scale, Tensor):
         return None
     if not unwatched(q, k, v) or torch.is_autocast_enabled("cpu"):
         return None
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return None
-    keys = k.size(2)
-    return relation.run(keys - 1, keys)
+    keys, run = k.size(2), getattr(relation, "run", None)  # what is no relation has none
+    return None if run is None else run(keys - 1, keys)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, read: range, scale: float | None) -> Tensor:
@@ -94,7 +92,5 @@ class DecodeBackend(Backend):
     def prepare(self, call: Call) -> range | None:
         return call.one_run
 
-    def run(
-        self, prepared: range, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
-    ) -> tuple[Tensor, None, None]:
+    def run(self, prepared, call, q, k, v, bias):
         return _attend(q, k, v, prepared, call.scale), None, None

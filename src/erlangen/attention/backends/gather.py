@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from erlangen.attention.backend import Backend, Cost, Rank, register
-from erlangen.attention.biases import Bias
+from erlangen.attention.biases import LogitBias
 from erlangen.attention.binding import Bound
 from erlangen.attention.call import Call
 from erlangen.attention.dropout import Drop
@@ -23,7 +23,7 @@ in_transform: Any = torch._C._functorch.maybe_current_level  # pyright: ignore[r
 """The level of `torch.func`, or None. Its transforms do not take checkpoints."""
 
 
-class Part(NamedTuple):
+class EdgeGroup(NamedTuple):
     """Items and heads of one neighborhoods: slices of the batch and the heads, and its edges by query."""
 
     items: slice
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     indptr: list[int]
 
 
-Prepared = tuple[Part, ...]
+Prepared = tuple[EdgeGroup, ...]
 
 
 def prepare(bound: Bound, device: str) -> Prepared:
@@ -48,7 +48,7 @@ def prepare(bound: Bound, device: str) -> Prepared:
             edges.append((pairs[:, 0].contiguous(), pairs[:, 1].contiguous(), starts))
         rows, columns = bound.index.shape
         return tuple(
-            Part(
+            EdgeGroup(
                 slice(None) if rows == 1 else slice(b, b + 1),
                 slice(None) if columns == 1 else slice(h, h + 1),
                 None if columns == 1 else h,
@@ -68,7 +68,7 @@ def attend(
     prepared: Prepared,
     *,
     kernel: Kernel | None = None,
-    bias: Bias | None = None,
+    bias: LogitBias | None = None,
     dropout: float | Drop = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp (log of the sum of weights) of a kernel over the edges of a relation.
@@ -88,7 +88,7 @@ def attend(
         x.to(wide) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1))
     )
     parts = [
-        _part(
+        _in_pieces(
             queries[part.items, part.heads],
             keys[part.items, part.heads],
             values[part.items, part.heads],
@@ -108,13 +108,11 @@ def attend(
     return out.to(q.dtype), lse
 
 
-def _of_heads(bias: Bias | None, heads: slice) -> Bias | None:
+def _of_heads(bias: LogitBias | None, heads: slice) -> LogitBias | None:
     return bias if bias is None or bias.values.shape[0] == 1 else bias._replace(values=bias.values[heads])
 
 
-def _part(
-    q: Tensor, k: Tensor, v: Tensor, part: Part, kernel: Kernel, bias: Bias | None, dropout: float | Drop
-) -> tuple[Tensor, Tensor]:
+def _in_pieces(q: Tensor, k: Tensor, v: Tensor, part: EdgeGroup, *scores: Any) -> tuple[Tensor, Tensor]:
     """All queries, in pieces of consecutive ones that hold about `PAIRS` numbers."""
     most = max(1, PAIRS // max(1, q.shape[0] * q.shape[1] * max(q.shape[3], v.shape[3])))
     cuts, rows = [0], q.shape[2]
@@ -122,9 +120,9 @@ def _part(
         if part.indptr[row + 1] - part.indptr[cuts[-1]] > most:
             cuts.append(row)
     if len(cuts) == 1 or in_transform() is not None:
-        return _rows(q, k, v, part, kernel, bias, dropout, 0, rows)
+        return _rows(q, k, v, part, 0, rows, *scores)
     pieces = [
-        checkpoint(_rows, q, k, v, part, kernel, bias, dropout, first, last, use_reentrant=False)
+        checkpoint(_rows, q, k, v, part, first, last, *scores, use_reentrant=False)
         for first, last in zip(cuts, [*cuts[1:], rows], strict=True)
     ]
     return torch.cat([out for out, _ in pieces], 2), torch.cat([lse for _, lse in pieces], 2)
@@ -134,12 +132,12 @@ def _rows(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    part: Part,
-    kernel: Kernel,
-    bias: Bias | None,
-    dropout: float | Drop,
+    part: EdgeGroup,
     first: int,
     last: int,
+    kernel: Kernel,
+    bias: LogitBias | None,
+    dropout: float | Drop,
 ) -> tuple[Tensor, Tensor]:
     edges = slice(part.indptr[first], part.indptr[last])
     i, j = part.queries[edges], part.keys[edges]
@@ -191,9 +189,7 @@ class GatherBackend(Backend):
         assert call.bound is not None
         return prepare(call.bound, call.device)
 
-    def run(
-        self, prepared: Prepared, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
-    ) -> tuple[Tensor, None, Tensor]:
+    def run(self, prepared, call, q, k, v, bias):
         kernel = SoftmaxDot(call.scale) if call.kernel is None else call.kernel
         # Half precision is computed in float32; autocast would round the scores again.
         with torch.autocast(q.device.type, enabled=False):

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.backend import Backend, Cost, Rank, register
-from erlangen.attention.biases import Bias
 from erlangen.attention.call import Call
-from erlangen.attention.kernels.linear import Linear
+from erlangen.attention.kernels.features import Linear
 
 CHUNK = 64
 """Queries of the causal relation that are computed together, with their own keys as a matrix."""
@@ -72,9 +71,7 @@ class LinearBackend(Backend):
         assert call.bound is not None
         return not call.bound.is_full
 
-    def run(
-        self, prepared: bool, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
-    ) -> tuple[Tensor, None, Tensor]:
+    def run(self, prepared, call, q, k, v, bias):
         with torch.autocast(q.device.type, enabled=False):
             out, lse = attend(q, k, v, prepared, kernel=cast(Linear, call.kernel))
         return out, None, lse

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention.backend import Backend, Cost, Rank, register
-from erlangen.attention.biases import Bias, places
+from erlangen.attention.biases import LogitBias, pair_indices
 from erlangen.attention.call import Call
 from erlangen.attention.dropout import Drop
 from erlangen.attention.kernels import Kernel, SoftmaxDot
@@ -17,21 +17,21 @@ in_transform: Any = torch._C._functorch.maybe_current_level  # pyright: ignore[r
 """The level of `torch.func`, or None: under `vmap` nothing can be asked of numbers."""
 
 
-class Prepared(NamedTuple):
-    """The mask, and the numbers i * keys + j of the related pairs where there is one relation."""
+class DenseMask(NamedTuple):
+    """The mask, and the indices i * keys + j of the related pairs where there is one relation."""
 
     mask: Tensor
-    places: Tensor | None
+    indices: Tensor | None
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prepared: Prepared,
+    prepared: DenseMask,
     *,
     kernel: Kernel | None = None,
-    bias: Bias | None = None,
+    bias: LogitBias | None = None,
     dropout: float | Drop = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, log-sum-exp and weights of attention over N_i only; half precision is computed in float32.
@@ -46,11 +46,11 @@ def attend(
     )
     unread = ~prepared.mask.any(-2).unsqueeze(-1)
     keys, values = keys.masked_fill(unread, 0.0), values.masked_fill(unread, 0.0)
-    added = None if bias is None else bias.matrix(q.shape[2], k.shape[2], prepared.places)
+    added = None if bias is None else bias.matrix(q.shape[2], k.shape[2], prepared.indices)
     scores, top = kernel.matrix(queries, keys), None
     if kernel.exponential:
         scores = (scores if added is None else scores + added).masked_fill(~prepared.mask, -torch.inf)
-        top = _highest(scores)
+        top = _row_maximum(scores)
         scores = (scores - top).exp()
     else:
         scores = (scores if added is None else scores * added.exp()).masked_fill(~prepared.mask, 0.0)
@@ -79,8 +79,8 @@ def _mean(weights: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(reads_odd, weights @ values, weights @ values.masked_fill(odd, 0.0))
 
 
-def _highest(scores: Tensor) -> Tensor:
-    """The highest score of each row, 0 in a row without any."""
+def _row_maximum(scores: Tensor) -> Tensor:
+    """The maximum of each row of scores, 0 in a row without any."""
     if scores.shape[-1] == 0:
         return scores.new_zeros((*scores.shape[:-1], 1))
     top = scores.detach().amax(-1, keepdim=True)
@@ -107,13 +107,11 @@ class ReferenceBackend(Backend):
     def pairs(self, call: Call) -> int:
         return call.all_pairs
 
-    def prepare(self, call: Call) -> Prepared:
+    def prepare(self, call: Call) -> DenseMask:
         assert call.bound is not None
-        return Prepared(call.bound.mask(call.device), places(call.bound, call.device))
+        return DenseMask(call.bound.mask(call.device), pair_indices(call.bound, call.device))
 
-    def run(
-        self, prepared: Prepared, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def run(self, prepared, call, q, k, v, bias):
         kernel = SoftmaxDot(call.scale) if call.kernel is None else call.kernel
         # Half precision is computed in float32; autocast would round the scores again.
         with torch.autocast(q.device.type, enabled=False):

@@ -8,8 +8,8 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from erlangen.attention.kernels.base import Kernel, per_head
 from erlangen.attention.kernels.form import Form, Map, number
+from erlangen.attention.kernels.kernel import Kernel, per_head
 from erlangen.errors import ParameterError, ShapeError
 
 _ACTIVATIONS = ("leaky_relu", "tanh")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from erlangen.attention.kernels.base import Kernel
 from erlangen.attention.kernels.form import Form
+from erlangen.attention.kernels.kernel import Kernel
 from erlangen.errors import ParameterError
 
 

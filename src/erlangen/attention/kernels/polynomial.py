@@ -7,8 +7,8 @@ from math import isfinite, sqrt
 
 from torch import Tensor
 
-from erlangen.attention.kernels.base import Kernel
 from erlangen.attention.kernels.form import Form, Map, number
+from erlangen.attention.kernels.kernel import Kernel
 from erlangen.errors import ParameterError
 
 

@@ -8,8 +8,8 @@ from math import isfinite, sqrt
 import torch
 from torch import Tensor
 
-from erlangen.attention.kernels.base import Kernel
 from erlangen.attention.kernels.form import IDENTITY, Form, Map, number
+from erlangen.attention.kernels.kernel import Kernel
 from erlangen.errors import ParameterError, ShapeError
 
 

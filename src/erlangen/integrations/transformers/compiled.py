@@ -17,10 +17,9 @@ from erlangen.attention import native
 from erlangen.attention.binding import bind_alone
 from erlangen.attention.cache import cached
 from erlangen.attention.compiling import constant
-from erlangen.attention.packing import Packed
-from erlangen.attention.prepared import PackedRelation
+from erlangen.attention.packing import PackedNeighborhoods, PackedRelation
 from erlangen.errors import SizeError
-from erlangen.integrations.transformers.readings import DENSE, Place, Shape, meet, read, said_by
+from erlangen.integrations.transformers.readings import DENSE, Extent, Shape, meet, read, said_by
 from erlangen.integrations.transformers.terms import MaskFunction, Written
 from erlangen.relations import Bindable, Neighborhoods
 
@@ -49,8 +48,8 @@ def mask_index(
     than the expression says; padding and documents stay.
     """
     offset = query_offset + (0 if moved is None else int(moved))
-    place = Place(batch, queries, keys, offset, key_offset)
-    reading, seen = read(Written(_parsed(shape), tuple(tensors)), place, attention_mask)
+    extent = Extent(batch, queries, keys, offset, key_offset)
+    reading, seen = read(Written(_parsed(shape), tuple(tensors)), extent, attention_mask)
     if own is None:
         relation = reading.whole
     else:
@@ -68,10 +67,10 @@ def _(*_: Any, **__: Any) -> Tensor:
     return torch.empty(size, dtype=torch.int64)
 
 
-def _wider(bound: Any, keys: int) -> Packed:
+def _wider(bound: Any, keys: int) -> PackedNeighborhoods:
     """The same edges among more keys, of which the last are never read."""
-    return Packed(
-        [Neighborhoods(near.queries, keys, near.indptr, near.starts, near.stops) for near in bound.distinct],
+    return PackedNeighborhoods(
+        [Neighborhoods(one.queries, keys, one.indptr, one.starts, one.stops) for one in bound.distinct],
         bound.index,
     )
 
@@ -79,25 +78,25 @@ def _wider(bound: Any, keys: int) -> Packed:
 class Masked:
     """What a dense mask of a graph stands for: the index of its relation, and what it was made from."""
 
-    def __init__(self, said: Written, place: Place, attention_mask: Tensor | None) -> None:
-        self.said, self.place, self.attention_mask = said, place, attention_mask
+    def __init__(self, said: Written, extent: Extent, attention_mask: Tensor | None) -> None:
+        self.said, self.extent, self.attention_mask = said, extent, attention_mask
         self.index = self.index_with(None)
 
     def index_with(self, own: Tensor | None) -> Tensor:
         """The index, with another relation (as an index) in the place of the one that the expression says."""
-        place = self.place
-        moves = isinstance(place.query_offset, Tensor)
+        extent = self.extent
+        moves = isinstance(extent.query_offset, Tensor)
         return mask_index(
             list(self.said.tensors),
             _text(self.said.shape),
             self.attention_mask,
             own,
-            place.query_offset if moves else None,
-            place.batch,
-            place.queries,
-            place.keys,
-            0 if moves else place.query_offset,
-            place.key_offset,
+            extent.query_offset if moves else None,
+            extent.batch,
+            extent.queries,
+            extent.keys,
+            0 if moves else extent.query_offset,
+            extent.key_offset,
         )
 
 
@@ -107,7 +106,7 @@ def _text(shape: Shape) -> str:
 
 
 def compiled_mask(
-    function: MaskFunction, place: Place, attention_mask: Tensor | None, dtype: torch.dtype
+    function: MaskFunction, extent: Extent, attention_mask: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """The additive mask of "eager" attention, with the index of its relation as an attribute.
 
@@ -115,21 +114,10 @@ def compiled_mask(
     """
     from transformers.masking_utils import eager_mask
 
-    dense: Any = eager_mask(
-        batch_size=place.batch,
-        q_length=place.queries,
-        kv_length=place.keys,
-        q_offset=place.query_offset,
-        kv_offset=place.key_offset,
-        mask_function=function,
-        attention_mask=attention_mask,
-        dtype=dtype,
-        use_vmap=place.vmap,
-        device=place.device,
-    )
-    if runs_in_graph(place.device):
-        said = said_by(function, place, evaluate=place.vmap)
-        setattr(dense, INDEX, Masked(said, place, attention_mask))
+    dense: Any = eager_mask(**extent.arguments(function), attention_mask=attention_mask, dtype=dtype)
+    if runs_in_graph(extent.device):
+        said = said_by(function, extent, evaluate=extent.vmap)
+        setattr(dense, INDEX, Masked(said, extent, attention_mask))
     return dense
 
 
@@ -150,14 +138,14 @@ def compiled_reads(
     batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
     if mask is None:
         shape = ("le", "K", "Q") if causal and queries > 1 else ("ge", "Q", 0)
-        masked = Masked(Written(shape), Place(batch, queries, keys), None)
+        masked = Masked(Written(shape), Extent(batch, queries, keys), None)
     elif hasattr(mask, INDEX):
         masked = getattr(mask, INDEX)
-        if masked.place.keys != keys:
-            raise SizeError(f"the mask is for {masked.place.keys} keys, and this layer has {keys}")
+        if masked.extent.keys != keys:
+            raise SizeError(f"the mask is for {masked.extent.keys} keys, and this layer has {keys}")
     else:
         dense = mask[..., :keys].expand(-1, -1, queries, keys)
-        masked = Masked(Written(DENSE, (dense,)), Place(batch, queries, keys), None)
+        masked = Masked(Written(DENSE, (dense,)), Extent(batch, queries, keys), None)
     at = masked.index if own is None else masked.index_with(_rows(constant(own), index(queries), index(keys)))
     # Masks of transformers are dense or windows: tiles suit them, except for the few queries of a step.
     return PackedRelation(at, queries, keys, "edges" if queries == 1 else "tiles")
@@ -174,5 +162,5 @@ def follows(mask: Tensor | None) -> bool:
     """Whether a layer's own relation can take the place of the mask's: the queries are its last positions."""
     if mask is None:
         return True
-    place = getattr(mask, INDEX).place
-    return not isinstance(place.query_offset, Tensor) and place.aligned and not place.key_offset
+    extent = getattr(mask, INDEX).extent
+    return not isinstance(extent.query_offset, Tensor) and extent.aligned and not extent.key_offset

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from erlangen.attention import attend
 from erlangen.attention.kernels import SoftmaxDot
-from erlangen.attention.prepared import PackedRelation
+from erlangen.attention.packing import PackedRelation
 from erlangen.errors import BackendError, SizeError
 from erlangen.integrations.transformers.compiled import INDEX, compiled_reads, follows, runs_in_graph
 from erlangen.integrations.transformers.readings import from_dense, meet
 from erlangen.integrations.transformers.relation_mask import RelationMask
-from erlangen.nn.cache import step
-from erlangen.relations import Batch, Bindable, Causal, FromMask, Full, Neighborhoods, PerHead, Weighted
+from erlangen.nn.kv_cache import step
+from erlangen.relations import Bindable, Causal, FromMask, Full, Neighborhoods, PerHead, Weighted
 
 REPLACED = "erlangen_relation"
 """The attribute of an attention module under which `use_relation` leaves the relation it is to have."""
@@ -180,14 +180,12 @@ def _from_tensor(mask: Tensor, replaced: Bindable | None, keys: int, name: str) 
     return Reads(replaced, keys)
 
 
-def _behind(relation: Bindable, queries: int, keys: int, offset: int, name: str) -> Bindable:
+def _behind(relation: Any, queries: int, keys: int, offset: int, name: str) -> Any:
     """The rows of a relation for the last `queries` positions, when the `offset` first keys were dropped."""
-    if isinstance(relation, PerHead):
-        rows: Any = [_behind(member, queries, keys, offset, name) for member in relation.members]
-        return PerHead(rows)
+    if relation.axes:
+        return PerHead([_behind(member, queries, keys, offset, name) for member in relation.grid()[0]])
     if offset:
         whole = relation.on(queries, keys + offset)
-        assert isinstance(whole, Neighborhoods)
         if whole.starts.size and whole.starts.min() < offset:
             raise SizeError(
                 f"{relation} reads key {whole.starts.min()}, which the sliding cache of {name} has dropped; "
@@ -195,7 +193,7 @@ def _behind(relation: Bindable, queries: int, keys: int, offset: int, name: str)
             )
         moved = (whole.starts - offset, whole.stops - offset)
         return FromMask._of(Neighborhoods(queries, keys, whole.indptr, *moved))
-    if queries < keys and not isinstance(relation, Batch):
+    if queries < keys:
         # Raises where the rows would not be those of the whole sequence.
         step(relation, keys - queries, keys, None)
     return relation
@@ -205,13 +203,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Any, bias: Tensor | None,
     """`attend`, with a bias (batch or 1, heads or 1, queries, keys) that may differ between items."""
     if bias is None:
         return attend(q, k, v, relation, **options)
-    if bias.shape[0] == 1 and not isinstance(relation, Batch):
+    if bias.shape[0] == 1 and "item" not in relation.axes:
         weighted: Any = Weighted(relation, bias[0])
         return attend(q, k, v, weighted, **options)
-    items: Any = relation.members if isinstance(relation, Batch) else (relation,) * q.shape[0]
+    items = relation.items
     outs = [
-        _attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], item, bias[b % len(bias)][None], **options)
-        for b, item in enumerate(items)
+        _attend(*one, items[b % len(items)], bias[b % len(bias)][None], **options)
+        for b, one in enumerate(zip(q[:, None], k[:, None], v[:, None], strict=True))
     ]
     if options.get("return_weights"):
         return tuple(torch.cat(parts) for parts in zip(*outs, strict=True))

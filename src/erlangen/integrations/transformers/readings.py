@@ -42,8 +42,8 @@ DENSE: Shape = ("dense", ("#", 0))
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a mask function is asked: query i stands at query_offset + i, key j at key_offset + j."""
+class Extent:
+    """The queries and keys that a mask is for: query i has index query_offset + i, key j key_offset + j."""
 
     batch: int
     queries: int
@@ -64,22 +64,25 @@ class Place:
         """What a mask function says here, asked for every pair."""
         from transformers.masking_utils import sdpa_mask
 
-        dense: Any = sdpa_mask(
-            batch_size=self.batch,
-            q_length=self.queries,
-            kv_length=self.keys,
-            q_offset=self.query_offset,
-            kv_offset=self.key_offset,
-            mask_function=function,
-            allow_is_causal_skip=False,
-            use_vmap=self.vmap,
-            device=self.device,
-        )
+        dense: Any = sdpa_mask(**self.arguments(function), allow_is_causal_skip=False)
         return Written(DENSE, (dense,))
+
+    def arguments(self, function: MaskFunction) -> dict[str, Any]:
+        """What the functions of transformers take that make a mask here."""
+        return {
+            "batch_size": self.batch,
+            "q_length": self.queries,
+            "kv_length": self.keys,
+            "q_offset": self.query_offset,
+            "kv_offset": self.key_offset,
+            "mask_function": function,
+            "use_vmap": self.vmap,
+            "device": self.device,
+        }
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadMask:
     """A mask function as relations: what the layer is to read, and what this batch has at all.
 
     `relation & given` is the mask. What is given, packed documents and padding, stays when a layer gets
@@ -97,24 +100,24 @@ class Reading:
     @property
     def position_free(self) -> bool:
         """Whether it does not matter where the queries stand."""
-        return isinstance(self.whole, Full)
+        return self.whole == FULL
 
 
-Reader = Callable[[Place, Sequence[Tensor]], Reading]
-"""From a place and the tensors of an expression to relations."""
+Reader = Callable[[Extent, Sequence[Tensor]], ReadMask]
+"""From an extent and the tensors of an expression to relations."""
 
 
-def said_by(function: MaskFunction, place: Place, evaluate: bool = False) -> Written:
+def said_by(function: MaskFunction, extent: Extent, evaluate: bool = False) -> Written:
     """The expression of a mask function where it can be read; otherwise, or with `evaluate`, all its values.
 
     >>> from transformers.masking_utils import causal_mask_function
-    >>> said_by(causal_mask_function, Place(1, 2, 2)).shape
+    >>> said_by(causal_mask_function, Extent(1, 2, 2)).shape
     ('le', 'K', 'Q')
-    >>> said_by(lambda b, h, i, j: (i + j) % 2 == 0, Place(1, 2, 2)).shape
+    >>> said_by(lambda b, h, i, j: (i + j) % 2 == 0, Extent(1, 2, 2)).shape
     ('dense', ('#', 0))
     """
     said = None if evaluate else written(function)
-    return place.evaluated(function) if said is None or not readable(said.shape) else said
+    return extent.evaluated(function) if said is None or not readable(said.shape) else said
 
 
 @torch.compiler.assume_constant_result
@@ -123,33 +126,33 @@ def readable(shape: Shape) -> bool:
     return reader_of(shape) is not None
 
 
-def read(said: Written, place: Place, attention_mask: Tensor | None = None) -> tuple[Reading, int]:
+def read(said: Written, extent: Extent, attention_mask: Tensor | None = None) -> tuple[ReadMask, int]:
     """An expression and a two-dimensional attention mask as relations, on so many of the first keys.
 
     With a static cache the queries are not the last keys; where the mask ends at the query's own position,
     the keys after it are left away.
 
     >>> from transformers import masking_utils as library
-    >>> place = Place(1, 9, 9)
-    >>> read(said_by(library.sliding_window_causal_mask_function(4), place), place)[0].relation
+    >>> extent = Extent(1, 9, 9)
+    >>> read(said_by(library.sliding_window_causal_mask_function(4), extent), extent)[0].relation
     Window(lookback=3)
     >>> chunks = library.chunked_causal_mask_function(4, torch.tensor([0]))
-    >>> read(said_by(chunks, place), place)[0].relation
+    >>> read(said_by(chunks, extent), extent)[0].relation
     Blocks(size=4) & Causal()
-    >>> read(said_by(library.causal_mask_function, place), Place(1, 2, 9, query_offset=3))
-    (Reading(relation=Causal(), given=Full()), 5)
+    >>> read(said_by(library.causal_mask_function, extent), Extent(1, 2, 9, query_offset=3))
+    (ReadMask(relation=Causal(), given=Full()), 5)
     """
     reader = reader_of(said.shape)
     assert reader is not None, said
-    reached = place.query_offset + place.queries - place.key_offset
-    if reached < place.keys and bounded(said.shape):
-        place = replace(place, keys=reached)
-        made = reader(place, said.tensors)
+    reached = extent.query_offset + extent.queries - extent.key_offset
+    if reached < extent.keys and bounded(said.shape):
+        extent = replace(extent, keys=reached)
+        made = reader(extent, said.tensors)
     else:
-        made = reader(place, said.tensors)
-        if not place.aligned and not made.position_free:
-            made = Reading(from_dense(evaluate(said, place)))
-    return Reading(made.relation, meet(made.given, padding(attention_mask, place))), place.keys
+        made = reader(extent, said.tensors)
+        if not extent.aligned and not made.position_free:
+            made = ReadMask(from_dense(evaluate(said, extent)))
+    return ReadMask(made.relation, meet(made.given, padding(attention_mask, extent))), extent.keys
 
 
 _OPERATORS = {
@@ -164,24 +167,24 @@ _OPERATORS = {
     "or": operator.or_,
     "true": lambda: torch.tensor(True),
     "false": lambda: torch.tensor(False),
-    "at": lambda tensor, *places: tensor[places],
+    "at": lambda tensor, *indices: tensor[indices],
 }
 """What the words of a readable expression compute."""
 
 
-def evaluate(said: Written, place: Place) -> Tensor:
+def evaluate(said: Written, extent: Extent) -> Tensor:
     """The values of a readable expression for every pair: (batch, 1, queries, keys).
 
-    >>> evaluate(Written(("le", "K", "Q")), Place(1, 2, 3, query_offset=1))
+    >>> evaluate(Written(("le", "K", "Q")), Extent(1, 2, 3, query_offset=1))
     tensor([[[[ True,  True, False],
               [ True,  True,  True]]]])
     """
     if said.shape == DENSE:
         return said.tensors[0]
     symbols = {
-        "B": torch.arange(place.batch)[:, None, None],
-        "Q": torch.arange(place.query_offset, place.query_offset + place.queries)[:, None],
-        "K": torch.arange(place.key_offset, place.key_offset + place.keys),
+        "B": torch.arange(extent.batch)[:, None, None],
+        "Q": torch.arange(extent.query_offset, extent.query_offset + extent.queries)[:, None],
+        "K": torch.arange(extent.key_offset, extent.key_offset + extent.keys),
     }
 
     def value(shape: Shape) -> Any:
@@ -190,46 +193,46 @@ def evaluate(said: Written, place: Place) -> Tensor:
             return said.tensors[parts[0]].cpu() if word == "#" else _OPERATORS[word](*map(value, parts))
         return symbols[shape] if isinstance(shape, str) else shape
 
-    return value(said.shape).expand(place.batch, place.queries, place.keys)[:, None]
+    return value(said.shape).expand(extent.batch, extent.queries, extent.keys)[:, None]
 
 
 @cached(1024)
 def reader_of(shape: Shape) -> Reader | None:
     """How the expressions are read that transformers writes; None for any other.
 
-    >>> reader_of(("gt", "K", ("sub", "Q", 4)))(Place(1, 2, 2), ()).relation
+    >>> reader_of(("gt", "K", ("sub", "Q", 4)))(Extent(1, 2, 2), ()).relation
     Window(lookback=3, lookahead=4)
     >>> reader_of(("lt", "K", "Q")) is None
     True
     """
     match shape:
         case ("le", "K", "Q"):
-            return lambda place, _: Reading(Causal())
+            return lambda extent, _: ReadMask(Causal())
         case ("ge", "Q", 0) | ("true",):
-            return lambda place, _: Reading(Full())
+            return lambda extent, _: ReadMask(Full())
         case ("gt", "K", ("sub", "Q", int(size))) if size >= 1:
             # Unbounded ahead: no key lies further ahead than there are keys.
-            return lambda place, _: Reading(Window(size - 1, lookahead=place.keys + place.queries))
+            return lambda extent, _: ReadMask(Window(size - 1, lookahead=extent.keys + extent.queries))
         case ("le", ("abs", ("sub", "Q", "K")), int(size)) if size >= 0:
-            return lambda place, _: Reading(Window(size, lookahead=size))
+            return lambda extent, _: ReadMask(Window(size, lookahead=size))
         case (
             "eq",
             ("floordiv", ("sub", "K", ("at", ("#", n), "B")), int(size)),
             ("floordiv", ("sub", "Q", ("at", ("#", m), "B")), int(other)),
         ) if n == m and size == other >= 1:
-            return lambda place, tensors: _chunked(place, size, tensors[n])
+            return lambda extent, tensors: _chunked(extent, size, tensors[n])
         case (
             "and",
             ("eq", ("at", ("#", n), "B", "Q"), ("at", ("#", m), "B", "K")),
             ("ge", ("at", ("#", k), "B", "Q"), 0),
         ) if n == m == k:
-            return lambda place, tensors: Reading(_same_group(place, tensors[n], some_in_none=True))
+            return lambda extent, tensors: ReadMask(_same_group(extent, tensors[n], some_in_none=True))
         case ("eq", ("at", ("#", n), "B", "Q"), ("at", ("#", m), "B", "K")) if n == m:
-            return lambda place, tensors: Reading(Full(), _same_group(place, tensors[n]))
+            return lambda extent, tensors: ReadMask(Full(), _same_group(extent, tensors[n]))
         case ("at", ("#", n), "B", "K"):
-            return lambda place, tensors: Reading(Full(), padding(tensors[n], place))
+            return lambda extent, tensors: ReadMask(Full(), padding(tensors[n], extent))
         case ("dense", ("#", n)):
-            return lambda place, tensors: Reading(from_dense(tensors[n]))
+            return lambda extent, tensors: ReadMask(from_dense(tensors[n]))
         case ("or", ("false",), one):
             return reader_of(one)
         case ("and" | "or" as word, one, other):
@@ -251,18 +254,18 @@ def bounded(shape: Shape) -> bool:
     return False
 
 
-def padding(mask: Tensor | None, place: Place) -> Bindable:
+def padding(mask: Tensor | None, extent: Extent) -> Bindable:
     """A two-dimensional attention mask (batch, positions), nonzero = real, as a relation per item.
 
-    >>> padding(torch.tensor([[0, 1, 1], [1, 1, 1]]), Place(2, 3, 3))
+    >>> padding(torch.tensor([[0, 1, 1], [1, 1, 1]]), Extent(2, 3, 3))
     Batch([Padding(2, side="left"), Full()])
     """
     if mask is None:
         return Full()
-    real = to_numpy(mask.bool())[:, place.key_offset : place.key_offset + place.keys]
-    if real.shape[1] < place.keys:
+    real = to_numpy(mask.bool())[:, extent.key_offset : extent.key_offset + extent.keys]
+    if real.shape[1] < extent.keys:
         # Positions of a static cache that were never filled.
-        real = np.pad(real, ((0, 0), (0, place.keys - real.shape[1])))
+        real = np.pad(real, ((0, 0), (0, extent.keys - real.shape[1])))
     return per_item(keys_read(row) for row in real)
 
 
@@ -273,8 +276,8 @@ def meet(first: Bindable, second: Bindable) -> Bindable:
     >>> meet(Causal(), Batch([Padding(1), Full()]))
     Batch([Padding(1) & Causal(), Causal()])
     """
-    one: Any = second if isinstance(second, Batch) else first
-    return one & (first if one is second else second)
+    batched: Any = second if "item" in second.axes else first
+    return batched & (first if batched is second else second)
 
 
 def per_item(relations: Iterable[Relation]) -> Bindable:
@@ -299,36 +302,36 @@ def _joined(word: str, one: Reader | None, other: Reader | None) -> Reader | Non
     if one is None or other is None:
         return None
 
-    def joined(place: Place, tensors: Sequence[Tensor]) -> Reading:
-        first, second = one(place, tensors), other(place, tensors)
+    def joined(extent: Extent, tensors: Sequence[Tensor]) -> ReadMask:
+        first, second = one(extent, tensors), other(extent, tensors)
         if word == "and":
-            return Reading(meet(first.relation, second.relation), meet(first.given, second.given))
+            return ReadMask(meet(first.relation, second.relation), meet(first.given, second.given))
         a: Any = first.whole
         b: Any = second.whole
-        return Reading(b | a if isinstance(b, Batch) else a | b)
+        return ReadMask(b | a if "item" in b.axes else a | b)
 
     return joined
 
 
-def _chunked(place: Place, chunk_size: int, left_padding: Tensor) -> Reading:
+def _chunked(extent: Extent, chunk_size: int, left_padding: Tensor) -> ReadMask:
     # Chunks are counted from each item's first real position.
     def chunks(first: int) -> Relation:
-        first = (first - place.key_offset) % chunk_size
+        first = (first - extent.key_offset) % chunk_size
         if not first:
             return Blocks(chunk_size)
-        cuts = [0, *range(first, place.keys, chunk_size), place.keys]
+        cuts = [0, *range(first, extent.keys, chunk_size), extent.keys]
         return Documents(np.diff(cuts).tolist())
 
-    return Reading(per_item(chunks(index(first)) for first in left_padding[: place.batch].tolist()))
+    return ReadMask(per_item(chunks(index(first)) for first in left_padding[: extent.batch].tolist()))
 
 
-def _same_group(place: Place, groups: Tensor, some_in_none: bool = False) -> Bindable:
+def _same_group(extent: Extent, groups: Tensor, some_in_none: bool = False) -> Bindable:
     """Queries read the keys of their own group; with `some_in_none` negative numbers are no group."""
-    array = to_numpy(groups)[: place.batch]
-    keys = array[:, place.key_offset : place.key_offset + place.keys]
+    array = to_numpy(groups)[: extent.batch]
+    keys = array[:, extent.key_offset : extent.key_offset + extent.keys]
     lengths = [_runs(row, some_in_none) for row in keys]
     if any(runs is None for runs in lengths):  # a group comes back
-        queries = array[:, place.query_offset : place.query_offset + place.queries]
+        queries = array[:, extent.query_offset : extent.query_offset + extent.queries]
         same = queries[:, :, None] == keys[:, None]
         if some_in_none:
             same &= queries[:, :, None] >= 0

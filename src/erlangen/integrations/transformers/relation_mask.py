@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_map
 
 from erlangen.integrations.masks import mask
 from erlangen.integrations.transformers.compiled import compiled_mask
-from erlangen.integrations.transformers.readings import Place, Reading, read, said_by
-from erlangen.integrations.transformers.registry import check_registry
+from erlangen.integrations.transformers.past_the_registry import check_registry
+from erlangen.integrations.transformers.readings import Extent, ReadMask, read, said_by
 
 
 class RelationMask(Tensor):
@@ -33,16 +33,16 @@ class RelationMask(Tensor):
             [ True,  True, False]])
     """
 
-    reading: Reading
+    reading: ReadMask
     keys: int
     key_offset: int
 
     @staticmethod
-    def __new__(cls, place: Place, reading: Reading, keys: int, dtype: torch.dtype) -> RelationMask:
-        shape = torch.Size((place.batch, 1, place.queries, place.keys))
-        made: Any = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=place.device)
+    def __new__(cls, extent: Extent, reading: ReadMask, keys: int, dtype: torch.dtype) -> RelationMask:
+        shape = torch.Size((extent.batch, 1, extent.queries, extent.keys))
+        made: Any = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=extent.device)
         made.reading = reading
-        made.keys, made.key_offset = keys, place.key_offset
+        made.keys, made.key_offset = keys, extent.key_offset
         return made
 
     def __init__(self, *arguments: Any) -> None:
@@ -107,8 +107,8 @@ def relation_mask(
     if mask_function is None:
         from transformers.masking_utils import causal_mask_function as mask_function
     if torch.compiler.is_compiling():
-        place = Place(batch_size, q_length, kv_length, q_offset, kv_offset, device, use_vmap)
-        return compiled_mask(mask_function, place, attention_mask, dtype)
-    place = Place(batch_size, q_length, kv_length, int(q_offset), kv_offset, device, use_vmap)
-    reading, keys = read(said_by(mask_function, place), place, attention_mask)
-    return RelationMask(place, reading, keys, dtype)
+        extent = Extent(batch_size, q_length, kv_length, q_offset, kv_offset, device, use_vmap)
+        return compiled_mask(mask_function, extent, attention_mask, dtype)
+    extent = Extent(batch_size, q_length, kv_length, int(q_offset), kv_offset, device, use_vmap)
+    reading, keys = read(said_by(mask_function, extent), extent, attention_mask)
+    return RelationMask(extent, reading, keys, dtype)

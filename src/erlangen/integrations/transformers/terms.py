@@ -1,6 +1,6 @@
 """Mask functions of transformers as expressions of the query's and the key's position.
 
-A mask function f(batch, head, query, key) -> bool is called once, with symbols in the place of indices, and
+A mask function f(batch, head, query, key) -> bool is traced: called once, with symbols for its indices, and
 what it computes with them is written down. Nothing is evaluated and no closure is opened, so that the
 compiler follows it as well."""
 
@@ -27,6 +27,10 @@ class Written(NamedTuple):
     tensors: tuple[Tensor, ...] = ()
 
 
+def _written_as(word: str) -> Any:
+    return lambda *terms: Term(word, *terms)
+
+
 class Term:
     """An index, or what a mask function computes from it."""
 
@@ -36,50 +40,12 @@ class Term:
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
 
-    def __add__(self, other: Any) -> Term:
-        return Term("add", self, other)
-
-    def __sub__(self, other: Any) -> Term:
-        return Term("sub", self, other)
-
-    def __mul__(self, other: Any) -> Term:
-        return Term("mul", self, other)
-
-    def __mod__(self, other: Any) -> Term:
-        return Term("mod", self, other)
-
-    def __floordiv__(self, other: Any) -> Term:
-        return Term("floordiv", self, other)
-
-    def __abs__(self) -> Term:
-        return Term("abs", self)
-
-    def __lt__(self, other: Any) -> Term:
-        return Term("lt", self, other)
-
-    def __le__(self, other: Any) -> Term:
-        return Term("le", self, other)
-
-    def __gt__(self, other: Any) -> Term:
-        return Term("gt", self, other)
-
-    def __ge__(self, other: Any) -> Term:
-        return Term("ge", self, other)
-
-    def __eq__(self, other: Any) -> Any:
-        return Term("eq", self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return Term("ne", self, other)
-
-    def __and__(self, other: Any) -> Term:
-        return Term("and", self, other)
-
-    def __or__(self, other: Any) -> Term:
-        return Term("or", self, other)
-
-    def __invert__(self) -> Term:
-        return Term("not", self)
+    __add__, __sub__, __mul__, __mod__, __floordiv__ = map(
+        _written_as, ("add", "sub", "mul", "mod", "floordiv")
+    )
+    __lt__, __le__, __gt__, __ge__ = map(_written_as, ("lt", "le", "gt", "ge"))
+    __eq__, __ne__ = _written_as("eq"), _written_as("ne")
+    __and__, __or__, __invert__, __abs__ = map(_written_as, ("and", "or", "not", "abs"))
 
     def __bool__(self) -> bool:
         return _no_expression()
@@ -107,9 +73,9 @@ class _Reading(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__getitem__:
             tensor, at = args
-            places = at if isinstance(at, tuple) else (at,)
-            if any(isinstance(place, Term) for place in places):
-                return Term("at", tensor, *places)
+            indices = at if isinstance(at, tuple) else (at,)
+            if any(isinstance(one, Term) for one in indices):
+                return Term("at", tensor, *indices)
         return func(*args, **(kwargs or {}))
 
 

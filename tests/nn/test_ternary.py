@@ -1,4 +1,4 @@
-"""Layers over triples and hypergraphs: their definitions, their symmetries, and that nothing else is kept."""
+"""Layers over ternary relations and hypergraphs: definitions, symmetries, and that nothing else is kept."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import erlangen as er
 from erlangen.errors import ParameterError, ShapeError
 from erlangen.nn import HypergraphAttention, TripleAttention
 from erlangen.relations import (
@@ -104,10 +105,24 @@ def test_gradients_reach_every_weight():
 def test_triple_attention_refuses():
     with pytest.raises(ParameterError, match="multiple"):
         TripleAttention(5, 2, Fano())
-    with pytest.raises(ParameterError, match="HyperRelation"):
+    with pytest.raises(ParameterError, match="takes a ternary relation such as"):
         TripleAttention(4, 2, Causal())  # pyright: ignore[reportArgumentType]
     with pytest.raises(ShapeError, match="batch"):
         TripleAttention(4, 2, Fano())(torch.zeros(7, 3))
+
+
+def test_the_former_name_of_the_relation_still_works_and_says_so():
+    x = torch.randn(7, 4)
+    with pytest.warns(DeprecationWarning, match="hyperrelation= is now relation="):
+        layer = TripleAttention(4, 2, hyperrelation=Fano())
+    with pytest.warns(DeprecationWarning, match="hyperrelation= is now relation="):
+        assert torch.equal(layer(x, hyperrelation=Fano()), layer(x))
+    with pytest.warns(DeprecationWarning, match="hyperrelation is now relation"):
+        assert layer.hyperrelation == layer.relation == Fano()
+    x = x[None]
+    with pytest.warns(DeprecationWarning, match="hyperrelation= is now relation="):
+        former = er.attend_triples(x, x, x, x, x, hyperrelation=Fano())
+    assert torch.equal(former, er.attend_triples(x, x, x, x, x, relation=Fano()))
 
 
 def test_hypergraph_attention_by_definition():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from warnings import warn
+
 from torch import Tensor, nn
 
 from erlangen.attention import attend_triples
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.relations import HyperRelation, sizes
-from erlangen.relations.protocol import expect
+from erlangen.packages import renamed
+from erlangen.relations import sizes
+from erlangen.relations.protocol import AnyRelation, expect
 
 
 class TripleAttention(nn.Module):
@@ -29,38 +32,46 @@ class TripleAttention(nn.Module):
 
     >>> import torch
     >>> from erlangen.relations import Fano, WindowSquared
-    >>> layer = TripleAttention(8, num_heads=2, hyperrelation=Fano())
+    >>> layer = TripleAttention(8, num_heads=2, relation=Fano())
     >>> layer(torch.randn(7, 8)).shape, layer(torch.randn(3, 7, 8)).shape
     (torch.Size([7, 8]), torch.Size([3, 7, 8]))
-    >>> layer(torch.randn(5, 8), hyperrelation=WindowSquared(lookback=2)).shape
+    >>> layer(torch.randn(5, 8), relation=WindowSquared(lookback=2)).shape
     torch.Size([5, 8])
     """
 
-    def __init__(self, d_model: int, num_heads: int, hyperrelation: HyperRelation) -> None:
+    @renamed(hyperrelation="relation")
+    def __init__(self, d_model: int, num_heads: int, relation: AnyRelation) -> None:
         super().__init__()
         d_model = sizes.count(d_model, "TripleAttention(d_model)", least=1)
         num_heads = sizes.count(num_heads, "TripleAttention(num_heads)", least=1)
         if d_model % num_heads:
             raise ParameterError(f"d_model={d_model} must be a multiple of num_heads={num_heads}")
-        taken = "TripleAttention(hyperrelation) takes a HyperRelation such as Fano()"
-        expect(hyperrelation, taken, arity=3)
+        taken = "TripleAttention(relation) takes a ternary relation such as Fano()"
+        expect(relation, taken, arity=3)
         self.d_model, self.num_heads = d_model, num_heads
         self.head_dim = d_model // num_heads
-        self.hyperrelation = hyperrelation
+        self.relation = relation
         self.Q, self.K1, self.K2, self.V1, self.V2, self.O = (
             nn.Linear(d_model, d_model, bias=False) for _ in range(6)
         )
 
-    def extra_repr(self) -> str:
-        return f"{self.d_model}, num_heads={self.num_heads}, hyperrelation={self.hyperrelation!r}"
+    @property
+    def hyperrelation(self) -> AnyRelation:
+        """The former name of `relation`."""
+        warn("hyperrelation is now relation; the old name goes with version 0.3", DeprecationWarning, 2)
+        return self.relation
 
-    def forward(self, x: Tensor, *, hyperrelation: HyperRelation | None = None) -> Tensor:
+    def extra_repr(self) -> str:
+        return f"{self.d_model}, num_heads={self.num_heads}, relation={self.relation!r}"
+
+    @renamed(hyperrelation="relation")
+    def forward(self, x: Tensor, *, relation: AnyRelation | None = None) -> Tensor:
         """`x` (n, d_model) or (batch, n, d_model) -> the same shape; a call may pass another relation."""
         if x.dim() not in (2, 3) or x.shape[-1] != self.d_model:
             raise ShapeError(
                 f"x must be (n, {self.d_model}) or (batch, n, {self.d_model}); got {tuple(x.shape)}"
             )
-        wanted = self.hyperrelation if hyperrelation is None else hyperrelation
+        wanted = self.relation if relation is None else relation
         q, k1, k2 = (self._heads(layer(x)) for layer in (self.Q, self.K1, self.K2))
         v1, v2 = (self._heads(layer(x)) for layer in (self.V1, self.V2))
         h = attend_triples(q, k1, k2, v1, v2, wanted)

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from erlangen.attention import attend_triples, packing, triples, triples_native
-from erlangen.attention.triples_native import PackedTriples
+from erlangen.attention import attend_triples, packing, ternary_attention, ternary_kernel
+from erlangen.attention.ternary_kernel import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
 from erlangen.relations import Causal, Fano, Triples, WindowSquared
 
@@ -20,7 +20,7 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 6e-2, to
 
 
 def test_the_kernel_is_built() -> None:
-    assert triples_native.refuses(torch.zeros(1)) is None
+    assert ternary_kernel.refuses(torch.zeros(1)) is None
 
 
 def dense(q, k1, k2, v1, v2, relation: Triples, scale: float):
@@ -145,7 +145,7 @@ def test_opcheck():
         if inside:  # heads within positions in memory
             tensors = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
         tensors = [x.requires_grad_() for x in tensors]
-        torch.library.opcheck(triples_native.operator, (*tensors, index, None, 0.3))
+        torch.library.opcheck(ternary_kernel.operator, (*tensors, index, None, 0.3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -183,14 +183,14 @@ def test_the_triples_are_packed_once_and_live_with_their_graph():
     kept = PackedTriples(relation)
     index, weak = kept.index, weakref.ref(kept)
     assert packing.packed(index) is kept
-    out = triples_native.attend(tensors, kept, 1.0)
+    out = ternary_kernel.attend(tensors, kept, 1.0)
     del relation, kept
     gc.collect()
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(out.sum(), tensors))
     del out
     gc.collect()
     assert weak() is None
-    again = triples_native.attend(tensors, index, 1.0)  # from the numbers alone, as in another process
+    again = ternary_kernel.attend(tensors, index, 1.0)  # from the numbers alone, as in another process
     torch.testing.assert_close(again, attend_triples(*tensors, random_triples(6, 40, seed=77), scale=1.0))
 
 
@@ -198,16 +198,16 @@ def test_the_triples_are_packed_once_and_live_with_their_graph():
 def test_an_index_that_holds_no_triples_is_refused(numbers):
     tensors = inputs(random_triples(3, 4), 4, 4)
     with pytest.raises(BackendError, match="no packed triples"):
-        triples_native.attend(tensors, torch.tensor(numbers, dtype=torch.int64), 1.0)
+        ternary_kernel.attend(tensors, torch.tensor(numbers, dtype=torch.int64), 1.0)
 
 
 def test_binding_is_kept():
-    assert triples.packed(WindowSquared(3), 9) is triples.packed(WindowSquared(3), 9)
+    assert ternary_attention.packed(WindowSquared(3), 9) is ternary_attention.packed(WindowSquared(3), 9)
 
 
 def test_what_does_not_fit_is_refused():
     x = torch.zeros(1, 7, 4)
-    with pytest.raises(ParameterError, match="HyperRelation"):
+    with pytest.raises(ParameterError, match="takes a ternary relation such as"):
         attend_triples(x, x, x, x, x, Causal())  # pyright: ignore[reportArgumentType]
     with pytest.raises(ParameterError, match="native, reference"):
         attend_triples(x, x, x, x, x, Fano(), backend="sdpa")

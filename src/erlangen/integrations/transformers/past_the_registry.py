@@ -1,4 +1,4 @@
-"""Making `attn_implementation="erlangen"` known to transformers."""
+"""Which models of transformers compute attention past its registry, so that registering changes nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import wraps
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -14,9 +13,8 @@ import torch
 from torch import nn
 
 from erlangen.attention.cache import cached
-from erlangen.errors import DataError, ParameterError
+from erlangen.errors import ParameterError
 
-NAME = "erlangen"
 MODELS = "transformers.models."
 
 WEIGHING = {"softmax", "Softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}
@@ -114,51 +112,3 @@ def _words(cls: type) -> Iterator[str]:
         code = codes.pop()
         yield from code.co_names
         codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-
-
-def register() -> None:
-    """Make `attn_implementation="erlangen"` work for every model that uses the attention registry.
-
-    Registers the attention function and the mask function; calling it again changes nothing. A model that
-    computes attention past the registry is then refused (`check_model`), where transformers would go on
-    with its own attention. The mask
-    function hands over relations, not queries x keys booleans: causal, sliding windows, chunks, packed
-    sequences and padding are recognised; a mask function of the user's own is evaluated into a dense one.
-
-    >>> import torch, transformers
-    >>> register()
-    >>> config = transformers.BertConfig(hidden_size=16, num_attention_heads=2, num_hidden_layers=1,
-    ...                                  intermediate_size=16, vocab_size=9, attn_implementation="erlangen")
-    >>> transformers.BertModel(config)(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
-    torch.Size([1, 3, 16])
-    """
-    try:
-        from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-    except ImportError as error:
-        raise DataError(
-            "the attention registry needs transformers with AttentionInterface and AttentionMaskInterface: "
-            "pip install 'transformers>=5'"
-        ) from error
-    from erlangen.integrations.transformers.forward import attention_forward
-    from erlangen.integrations.transformers.relation_mask import relation_mask
-
-    AttentionInterface.register(NAME, attention_forward)
-    AttentionMaskInterface.register(NAME, relation_mask)
-    _ask_models(PreTrainedModel)
-
-
-def _ask_models(base: Any) -> None:
-    """Let models that are to use erlangen be checked: those past the registry would never call it."""
-    found = base.get_correct_attn_implementation
-    if getattr(found, NAME, False):
-        return
-
-    @wraps(found)
-    def checked(self: Any, requested_attention: str | None, is_init_check: bool = False) -> str:
-        name = found(self, requested_attention, is_init_check)
-        if name == NAME:
-            check_model(self, built=not is_init_check)
-        return name
-
-    setattr(checked, NAME, True)
-    base.get_correct_attn_implementation = checked

@@ -12,8 +12,9 @@ from torch import nn
 
 from erlangen.errors import ParameterError
 from erlangen.integrations.transformers.forward import REPLACED
-from erlangen.integrations.transformers.registry import NAME, register
-from erlangen.relations import Bindable, PerHead, Relation
+from erlangen.integrations.transformers.registration import NAME, register
+from erlangen.relations import Bindable
+from erlangen.relations.protocol import expect
 
 Layers = int | str | Iterable[int | str] | None
 
@@ -103,10 +104,8 @@ def use_relation(model: nn.Module, relation: Bindable, layers: Layers = None) ->
     ...
     erlangen.errors.ParameterError: layers has 7, but BertModel has 2 self-attention layers, 0 .. 1
     """
-    if not isinstance(relation, (Relation, PerHead)):
-        raise ParameterError(
-            f"use_relation takes a Relation or a PerHead, got {relation!r}; padding comes with each batch"
-        )
+    taken = "use_relation takes a Relation or a PerHead, as padding comes with each batch"
+    expect(relation, taken, axes=("head",))
     register()
     known = attention_modules(model)
     if not known or not callable(getattr(model, "set_attn_implementation", None)):

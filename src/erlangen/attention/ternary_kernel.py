@@ -23,8 +23,8 @@ from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.attention.binding import made_plain
-from erlangen.attention.native import LITTLE, as_read, gradients, results, upstream_as_read
-from erlangen.attention.operators import Kernel, define
+from erlangen.attention.native import as_read, gradients, results, threads, upstream_as_read
+from erlangen.attention.operators import NativeKernel, define
 from erlangen.errors import BackendError, ErlangenError
 from erlangen.relations import Triples
 
@@ -34,7 +34,7 @@ _run_forward: Any = getattr(packing.native, "triples_forward", None)
 _run_backward: Any = getattr(packing.native, "triples_backward", None)
 
 
-class Inputs(NamedTuple):
+class TripleInputs(NamedTuple):
     """The tensors, of shape (batch, heads, n, dim)."""
 
     q: Tensor
@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
     v2: Tensor
 
 
-class Options(NamedTuple):
+class TripleOptions(NamedTuple):
     """The number."""
 
     scale: float
@@ -133,12 +133,7 @@ def reference(inputs: Sequence[Tensor], row: Tensor, first: Tensor, second: Tens
 
 def attend(inputs: Sequence[Tensor], triples: PackedTriples | Tensor, scale: float) -> Tensor:
     """The output for q, k1, k2, v1, v2 of shape (batch, heads, n, dim) and packed triples, or their index."""
-    return _call(Inputs._make(inputs), triples, None, Options(scale))[0]
-
-
-def _threads(q: Tensor, packed: PackedTriples) -> int:
-    work = packed.bound.num_triples * q.size(0) * q.size(1) * q.size(3)
-    return 1 if work < LITTLE else torch.get_num_threads()
+    return _call(TripleInputs._make(inputs), triples, None, TripleOptions(scale))[0]
 
 
 def _forward(packed, inputs, options, seed, made):
@@ -146,13 +141,15 @@ def _forward(packed, inputs, options, seed, made):
         raise BackendError(
             f"erlangen::triples needs the native extension: {packing.missing or 'it is outdated'}"
         )
-    _run_forward(packed.native, as_read(inputs), options.scale, _threads(inputs.q, packed), made)
+    _run_forward(
+        packed.native, as_read(inputs), options.scale, threads(inputs.q, packed.bound.num_triples), made
+    )
 
 
 def _backward(packed, inputs, options, seed, upstream, made):
     upstream = upstream_as_read(upstream._replace(grad_lse=None))  # only the output is differentiated
-    threads = _threads(inputs.q, packed)
-    _run_backward(packed.native, as_read(inputs), options.scale, threads, upstream, made)
+    count = threads(inputs.q, packed.bound.num_triples)
+    _run_backward(packed.native, as_read(inputs), options.scale, count, upstream, made)
 
 
 def _formula(packed, inputs, options, seed):
@@ -165,5 +162,6 @@ def _results(inputs, with_statistics):
 
 
 operator, _call = define(
-    "triples", Kernel(Inputs, Options, _forward, _backward, _formula, _results, gradients, _packed)
+    "triples",
+    NativeKernel(TripleInputs, TripleOptions, _forward, _backward, _formula, _results, gradients, _packed),
 )

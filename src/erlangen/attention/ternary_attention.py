@@ -10,24 +10,26 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from erlangen.attention import triples_native
+from erlangen.attention import ternary_kernel
 from erlangen.attention.binding import made_plain
 from erlangen.attention.cache import cached
-from erlangen.attention.shapes import fold
-from erlangen.attention.triples_native import PackedTriples
+from erlangen.attention.call import fold
+from erlangen.attention.ternary_kernel import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
-from erlangen.relations import HyperRelation
+from erlangen.packages import renamed
+from erlangen.relations.protocol import AnyRelation, expect
 
 BACKENDS = ("native", "reference")
 
 
+@renamed(hyperrelation="relation")
 def attend_triples(
     q: Tensor,
     k1: Tensor,
     k2: Tensor,
     v1: Tensor,
     v2: Tensor,
-    hyperrelation: HyperRelation,
+    relation: AnyRelation,
     *,
     scale: float | None = None,
     backend: str | None = None,
@@ -53,48 +55,45 @@ def attend_triples(
     >>> attend_triples(zero, zero, zero, x, x, Triples(3, [(0, 1, 2), (2, 0, 0), (2, 0, 1)])).flatten()
     tensor([15.,  0.,  5.])
     """
-    _check(q, k1, k2, v1, v2, hyperrelation)
+    _check(q, k1, k2, v1, v2, relation)
     if backend is not None and backend not in BACKENDS:
         raise ParameterError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
     scale = 1 / sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
     lead = q.shape[:-3]
     folded = [fold(x) for x in (q, k1, k2, v1, v2)]
     n = index(q.shape[-2])
-    native = triples_native.refuses(q) is None if backend is None else backend == "native"
+    native = ternary_kernel.refuses(q) is None if backend is None else backend == "native"
     if native:
-        if (reason := triples_native.refuses(q)) is not None:
+        if (reason := ternary_kernel.refuses(q)) is not None:
             raise BackendError(f"the native backend cannot compute this: {reason}")
         prepared = _index_once if torch.compiler.is_compiling() else packed
-        out = triples_native.attend(folded, prepared(hyperrelation, n), scale)
+        out = ternary_kernel.attend(folded, prepared(relation, n), scale)
     else:
-        row, first, second = (x.to(q.device) for x in packed(hyperrelation, n).edges)
-        out = triples_native.reference(folded, row, first, second, scale)[0]
+        row, first, second = (x.to(q.device) for x in packed(relation, n).edges)
+        out = ternary_kernel.reference(folded, row, first, second, scale)[0]
     return out.reshape(*lead, *out.shape[1:])
 
 
 @cached(64)
-def packed(hyperrelation: HyperRelation, n: int) -> PackedTriples:
+def packed(relation: AnyRelation, n: int) -> PackedTriples:
     """The triples on n positions, kept: binding and packing happen once for each relation and size.
 
     >>> from erlangen.relations import WindowSquared
     >>> packed(WindowSquared(2), 5) is packed(WindowSquared(2), 5)
     True
     """
-    return PackedTriples(hyperrelation.on(n))
+    return PackedTriples(relation.on(n))
 
 
 @torch.compiler.assume_constant_result
-def _index_once(hyperrelation: HyperRelation, n: int) -> Tensor:
+def _index_once(relation: AnyRelation, n: int) -> Tensor:
     with _disable_current_modes():
-        return made_plain(lambda: packed(hyperrelation, n).index)
+        return made_plain(lambda: packed(relation, n).index)
 
 
-def _check(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, hyperrelation: Any) -> None:
-    if not isinstance(hyperrelation, HyperRelation):
-        raise ParameterError(
-            f"attend_triples takes a HyperRelation such as Fano(), got {hyperrelation!r}; pairwise relations "
-            "are for attend"
-        )
+def _check(q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, relation: Any) -> None:
+    taken = "attend_triples takes a ternary relation such as Fano() (attend takes those of pairs)"
+    expect(relation, taken, arity=3, bound=True)
     named = {"q": q, "k1": k1, "k2": k2, "v1": v1, "v2": v2}
     told = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
     if q.dim() < 3 or not q.shape == k1.shape == k2.shape:
