@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import importlib.util
 import inspect
 import subprocess
 import sys
@@ -13,6 +13,14 @@ import pytest
 import erlangen
 
 SOURCE = Path(erlangen.__file__).parent
+
+_spec = importlib.util.spec_from_file_location(
+    "draw_packages", Path(__file__).parents[1] / "docs" / "draw_packages.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
+draw_packages = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(draw_packages)
 
 
 def fresh(code: str) -> str:
@@ -41,59 +49,62 @@ def test_every_public_name_is_there_and_documented():
         erlangen.nothing_here  # noqa: B018
 
 
-# package -> packages it may import besides itself; `errors` is free to all.
-ALLOWED = {
-    "relations": set(),
-    "symmetry": {"relations"},
-    "taxonomy": {"symmetry", "relations"},
-    "attention": {"relations"},
-    "nn": {"attention", "relations"},
-    "models": {"nn", "attention", "relations", "integrations"},
-    "training": {"models", "nn", "attention", "relations", "integrations"},
-    "equivariance": {"symmetry", "relations"},
-    "audit": {"show", "taxonomy", "symmetry", "relations"},
-    "integrations": {"attention", "relations", "nn"},
-    "show": {"taxonomy", "symmetry", "relations"},
-    "testing": {"audit", "equivariance", "symmetry", "relations"},
+# package -> the packages right below it: it may import these, and what they may import. No exceptions.
+BELOW = {
+    "relations": (),
+    "symmetry": ("relations",),
+    "taxonomy": ("symmetry",),
+    "equivariance": ("symmetry",),
+    "attention": ("relations",),
+    "nn": ("attention",),
+    "integrations": ("nn",),
+    "models": ("nn",),
+    "training": ("models",),
+    "show": ("taxonomy",),
+    "audit": ("show",),
+    "testing": ("audit", "equivariance"),
     # The reproduction stands on everything and, but for the commands, under nothing.
-    "paper": {
-        "relations",
-        "symmetry",
-        "taxonomy",
-        "attention",
-        "nn",
-        "models",
-        "equivariance",
-        "audit",
-        "show",
-    },
+    "paper": ("training", "integrations", "testing"),
+    "commands": ("paper",),
 }
 
 
-def imported_packages(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {
-            parts[1] for name in names if (parts := name.split("."))[0] == "erlangen" and len(parts) > 1
-        }
-    return found
+def violations(package: str, source: str) -> set[str]:
+    """The packages that a module of this package imports, and must not."""
+    names = {name.split(".")[1] for name in draw_packages.imports_of(source) if "." in name}
+    return names & set(BELOW) - draw_packages.reachable(BELOW, package) - {package}
 
 
-def violations(package: str, path: Path) -> set[str]:
-    packages = {p.name for p in SOURCE.iterdir() if p.is_dir()}
-    return (imported_packages(path) & packages) - ALLOWED[package] - {package}
+def test_every_package_has_its_place():
+    assert set(BELOW) == set(draw_packages.packages()) == set(draw_packages.ABOUT)
 
 
-@pytest.mark.parametrize("package", sorted(ALLOWED))
+@pytest.mark.parametrize("package", sorted(BELOW))
 def test_packages_import_downwards_only(package):
     for path in (SOURCE / package).rglob("*.py"):
-        assert not violations(package, path), path
+        assert not violations(package, path.read_text("utf-8")), path
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from erlangen.attention import attend",
+        "import erlangen.attention._attend",
+        "from erlangen import attention",
+        "def lazily():\n    from erlangen.attention import attend",
+        "if TYPE_CHECKING:\n    from erlangen.attention import attend",
+        "import_module('erlangen.attention')",
+        "importlib.import_module('erlangen.attention.cache')",
+    ],
+)
+def test_the_import_check_rejects(source):
+    assert violations("relations", source) == {"attention"}
+    assert violations("nn", source) == set()
+
+
+def test_the_picture_of_the_packages_is_current():
+    drawn = draw_packages.svg(draw_packages.arrows())
+    assert draw_packages.PICTURE.read_text("utf-8") == drawn, "run: python docs/draw_packages.py"
 
 
 def test_backends_do_not_import_each_other():
@@ -102,9 +113,3 @@ def test_backends_do_not_import_each_other():
     for path in folder.glob("*.py"):
         text = path.read_text()
         assert not any(f"backends.{other}" in text for other in names - {path.stem}), path
-
-
-def test_the_import_check_rejects(tmp_path):
-    bad = tmp_path / "bad.py"
-    bad.write_text("from erlangen.attention import attend\n")
-    assert violations("relations", bad) == {"attention"}

@@ -16,6 +16,7 @@ from erlangen.relations import *  # noqa: F403 (exactly what `relations.__all__`
 
 if TYPE_CHECKING:
     from erlangen import attention, equivariance, integrations, models, nn, taxonomy, testing, training
+    from erlangen import bias as bias
     from erlangen.attention import Plan, attend, attend_triples, kernels, pack, plan
     from erlangen.audit import audit, compare
     from erlangen.nn import Attention, GraphLayer, KVCache
@@ -52,7 +53,7 @@ __all__ = [
 ]
 __all__ += relations.__all__
 
-_lazy, _names = lazily(__name__, {"bias": "erlangen", "hierarchy": "erlangen.taxonomy"})
+_lazy, _names = lazily(__name__, {"hierarchy": "erlangen.paper.hierarchy"})
 
 
 def __getattr__(name: str) -> Any:

@@ -23,29 +23,56 @@ def lazily(
 
     The names are those that its source imports for type checkers, below `if TYPE_CHECKING:`, so that they are
     written once. Where one stands for a module of the package, alone or by a function of the same name that
-    the module can be called as, it is the module. `former` are names that type checkers are not told, each
-    with a module that says what it is called now.
+    the module can be called as, it is the module. `former` are names that have moved (see `moved`).
 
     >>> __getattr__, __dir__ = lazily("erlangen")
     >>> __getattr__("attend").__module__, __getattr__("symmetry").__name__
     ('erlangen.attention._attend', 'erlangen.symmetry')
     """
     loader: Any = sys.modules[package].__loader__
-    blocks = [node for node in parse(loader.get_source(package)).body
+    source_text = loader.get_source(package)
+    if source_text is None:
+        raise ImportError(f"{package} finds its names in its source, which was not installed with it")
+    blocks = [node for node in parse(source_text).body
               if isinstance(node, If) and unparse(node.test) == "TYPE_CHECKING"]  # fmt: skip
     imports = [node for block in blocks for node in block.body if isinstance(node, ImportFrom)]
-    sources = {alias.name: node.module for node in imports for alias in node.names} | {**former}
+    sources = {alias.name: node.module for node in imports for alias in node.names}
+    elsewhere = moved(package, former)
 
     def get(name: str) -> Any:
         if name not in sources:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            return elsewhere(name)
         source, module = sources[name], f"{package}.{name}"
         found = source in (package, module)
         value = import_module(module) if found else getattr(import_module(source or ""), name)
         setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *sources})
+    return get, lambda: sorted({*vars(sys.modules[package]), *sources, *former})
+
+
+def moved(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """`__getattr__` of a package that names have left: each still gives what it named, `names` saying what it
+    is called now, and warns where it is used.
+
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     moved("erlangen", {"choose": "erlangen.plan"})("choose").__name__, str(said[0].message)
+    ('plan', 'erlangen.choose is now erlangen.plan; the old name goes with version 0.3')
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        level = 2
+        while sys._getframe(level - 1).f_globals["__name__"].partition(".")[0] == "erlangen":
+            level += 1  # the line that wrote the name, not one of ours that passed it on
+        said = f"{package}.{name} is now {names[name]}; the old name goes with version 0.3"
+        warnings.warn(said, DeprecationWarning, stacklevel=level)
+        module, _, present = names[name].rpartition(".")
+        return getattr(import_module(module), present)
+
+    return get
 
 
 def renamed(**names: str) -> Callable[[_Function], _Function]:

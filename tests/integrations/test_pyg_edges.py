@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.integrations import edge_index as edge_indices
-from erlangen.integrations.edge_index import Edges, edges_of
 from erlangen.integrations.pyg import RelationConv, prepare
 from erlangen.models.gat import with_self_loops
+from erlangen.nn import edge_index as edge_indices
+from erlangen.nn.edge_index import Edges, edges_of
 from pyg_layers import LAYERS, N, assert_same, pair, randn, random_edges
 
 

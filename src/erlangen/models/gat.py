@@ -24,9 +24,9 @@ from torch.nn import functional as F
 from erlangen.attention import attend
 from erlangen.attention.kernels import Additive
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.integrations.edge_index import edges_of
 from erlangen.models import checks
 from erlangen.models.saved import Saved
+from erlangen.nn.edge_index import edges_of
 from erlangen.relations import Identity, Relation
 from erlangen.relations.protocol import AnyRelation, expect
 

@@ -11,7 +11,7 @@ from torch_geometric.typing import SparseTensor  # pyright: ignore[reportAttribu
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from erlangen.errors import ParameterError
-from erlangen.integrations.edge_index import PreparedEdges
+from erlangen.nn.edge_index import PreparedEdges
 
 
 class Adjacency(NamedTuple):

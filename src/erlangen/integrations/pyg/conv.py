@@ -14,8 +14,8 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from erlangen.attention import attend
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.integrations.edge_index import Edges, PreparedEdges, edges_of
 from erlangen.integrations.pyg.adjacency import Adjacency
+from erlangen.nn.edge_index import Edges, PreparedEdges, edges_of
 
 _KINDS: dict[str, type[RelationConv]] = {}
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
