@@ -28,7 +28,7 @@ from erlangen.relations import (
     Ring,
     Window,
 )
-from erlangen.relations import operators as op
+from erlangen.relations import algebra as op
 
 
 def _document(lengths, position):

@@ -28,6 +28,7 @@ _LAZY = {
     "Bias": "erlangen.taxonomy",
     "GraphLayer": "erlangen.nn",
     "Group": "erlangen.symmetry",
+    "HyperRelation": "erlangen.relations",  # which says what it is called now
     "KVCache": "erlangen.nn",
     "Plan": "erlangen.attention",
     "attend": "erlangen.attention",

@@ -16,7 +16,7 @@ from erlangen.attention.cache import cached
 from erlangen.attention.shapes import fold
 from erlangen.attention.triples_native import PackedTriples
 from erlangen.errors import BackendError, ParameterError, ShapeError
-from erlangen.relations import HyperRelation
+from erlangen.relations import TernaryRelation as HyperRelation
 
 BACKENDS = ("native", "reference")
 

@@ -74,15 +74,15 @@ def _classify(expression: str | None, n: int | None, file: Path | None, as_json:
 
 def is_file(text: str) -> bool:
     """Whether the argument names a file rather than an expression."""
-    from erlangen.relations.files import is_relation_file
+    from erlangen.relations.relation_files import is_relation_file
 
     return is_relation_file(text)
 
 
 def relation_of(expression: str | None, file: Path | None, n: int | None) -> Any:
     """The relation of an expression or of a file; exactly one of them must be given."""
-    from erlangen.relations.files import read_relation
     from erlangen.relations.parse import parse
+    from erlangen.relations.relation_files import read_relation
 
     if (expression is None) == (file is None):
         raise ParameterError(f"give either EXPRESSION or --file, got {expression!r} and {file!r}")

@@ -59,8 +59,8 @@ def symmetry(
 def _symmetry(
     expression: str, n: int | None, keys: int | None, apart: bool, budget: float, as_json: bool
 ) -> None:
-    from erlangen.relations.files import is_relation_file, read_relation
     from erlangen.relations.parse import parse
+    from erlangen.relations.relation_files import is_relation_file, read_relation
     from erlangen.symmetry import symmetry as compute
 
     relation: Any = read_relation(expression, n) if is_relation_file(expression) else parse(expression)

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from erlangen.attention import attend_triples
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.relations import HyperRelation, sizes
+from erlangen.relations import TernaryRelation as HyperRelation
+from erlangen.relations import sizes
 from erlangen.relations.protocol import expect
 
 

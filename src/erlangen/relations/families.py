@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
-from erlangen.relations.graphs import FromMask
+from erlangen.relations.catalogue import written
+from erlangen.relations.dense_mask import FromMask
+from erlangen.relations.examples import Draw
+from erlangen.relations.key_sets import keys_read
 from erlangen.relations.lookup import booleans, to_numpy
-from erlangen.relations.partitions import keys_read
 from erlangen.relations.protocol import AnyRelation
-from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
 
@@ -208,6 +209,10 @@ class PerHead(Family):
     _axis = "head"
 
     @classmethod
+    def example(cls, n: int, draw: Draw) -> PerHead:
+        return cls(draw.relation(n) for _ in range(draw.integer(1, 3)))
+
+    @classmethod
     def from_mask(cls, mask: Any) -> PerHead:
         """One relation per head from masks (heads, queries, keys), True or 1 = may read.
 
@@ -236,6 +241,12 @@ class Batch(Family):
     __slots__ = ()
     _axis = "item"
     _expects = "relations or PerHead families"
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Batch:
+        heads = draw.choice([1, 2])
+        members = ([draw.relation(n) for _ in range(heads)] for _ in range(draw.integer(1, 3)))
+        return cls(member[0] if heads == 1 else PerHead(member) for member in members)
 
     @property
     def items(self) -> tuple[Any, ...]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
-from erlangen.relations.hyper import HyperRelation, Triples, affordable, points
+from erlangen.relations.catalogue import written
+from erlangen.relations.examples import Draw
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.registry import written
+from erlangen.relations.ternary import TernaryRelation, Triples, affordable, points
 
 
 class FiniteGeometry:
@@ -26,6 +27,11 @@ class FiniteGeometry:
 
     def lines(self) -> list[tuple[int, ...]]:
         """Every line as its sorted points."""
+        raise NotImplementedError
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> FiniteGeometry:
+        """One on n points, as drawn; a plane has the points that its order gives it."""
         raise NotImplementedError
 
     def incidence(self) -> Neighborhoods:
@@ -73,6 +79,10 @@ class Geometry(FiniteGeometry):
         object.__setattr__(self, "points", number)
         object.__setattr__(self, "line_points", tuple(sorted(set(lines))))
 
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Geometry:
+        return cls(n, [draw.integers(0, n - 1, 0, 4) for _ in range(draw.integer(0, 4))] if n else [])
+
     @property
     def num_points(self) -> int:
         return self.points
@@ -103,6 +113,10 @@ class ProjectivePlane(FiniteGeometry):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", _prime(self.order, "ProjectivePlane(order)"))
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> ProjectivePlane:
+        return cls(draw.choice([2, 3]))
 
     @property
     def num_points(self) -> int:
@@ -139,6 +153,10 @@ class AffinePlane(FiniteGeometry):
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", _prime(self.order, "AffinePlane(order)"))
 
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> AffinePlane:
+        return cls(draw.choice([2, 3]))
+
     @property
     def num_points(self) -> int:
         return self.order**2
@@ -153,7 +171,7 @@ class AffinePlane(FiniteGeometry):
 @written
 @final
 @dataclass(frozen=True)
-class Lines(HyperRelation):
+class Lines(TernaryRelation):
     """Collinearity: (i, j, l) for distinct points i, j, l on a common line of a finite geometry.
 
     >>> Lines(ProjectivePlane(2)).on().row(0)
@@ -172,6 +190,10 @@ class Lines(HyperRelation):
             )
         points(geometry.num_points, "the points of Lines(geometry)")
         object.__setattr__(self, "geometry", geometry)
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Lines:
+        return cls(Geometry.example(n, draw))
 
     def __repr__(self) -> str:
         return f"Lines({self.geometry!r})"

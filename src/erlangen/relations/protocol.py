@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from erlangen.errors import ParameterError, ShapeError
+from erlangen.relations.examples import Draw
 from erlangen.relations.truth import Undecided
 
 
@@ -34,6 +35,14 @@ class AnyRelation(Undecided):
 
     is_bound: ClassVar[bool] = False
     """Whether it is bound to sizes already."""
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Any:
+        """One that fits n positions, as drawn. A relation with parameters says which values it takes.
+
+        `erlangen.testing.strategies` makes strategies for hypothesis of this.
+        """
+        return cls()
 
     def on(self, queries: Any, keys: Any = None) -> Any:
         """Bind to sizes."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erlangen.relations.hyper import HyperRelation, Triples
+from erlangen.relations.ternary import TernaryRelation as HyperRelation
+from erlangen.relations.ternary import Triples
 from erlangen.show.matrix import UNICODE, Charset, draw
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from math import inf
 
 import numpy as np
 
+from erlangen.relations.algebra import Complement, Intersection, Transpose, Union
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.operators import Complement, Intersection, Transpose, Union
 from erlangen.relations.orders import Empty, Identity
 from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation, Site

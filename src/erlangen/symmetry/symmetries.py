@@ -11,10 +11,10 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.families import PerHead
-from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
+from erlangen.relations.ternary import TernaryRelation
 from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.group import Group
@@ -24,7 +24,7 @@ from erlangen.symmetry.weighted import known_group, layers, supports, unexplored
 
 
 def symmetry(
-    relation: Relation | PerHead | Neighborhoods | WeightedRelation | HyperRelation,
+    relation: Relation | PerHead | Neighborhoods | WeightedRelation | TernaryRelation,
     n: int | None = None,
     *,
     keys: int | None = None,

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from erlangen.errors import ErlangenError
-from erlangen.relations.hyper import HyperRelation, Triples
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.ternary import TernaryRelation, Triples
 from erlangen.symmetry.automorphisms import automorphisms
 from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group, Oracle
 from erlangen.symmetry.moves import Move
 
 
-def ternary_symmetry(relation: HyperRelation, n: Any, budget: float) -> Group:
+def ternary_symmetry(relation: TernaryRelation, n: Any, budget: float) -> Group:
     """Aut(T) = {pi : (i, j, l) in T iff (pi i, pi j, pi l) in T}, as a group of permutations of positions.
 
     A window squared, like any product T_i = N_i x N_i, has the group of its shadow at every size, since each

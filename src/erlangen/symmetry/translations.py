@@ -11,12 +11,12 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
+from erlangen.relations.algebra import Complement, Transpose
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.offsets import Offset
-from erlangen.relations.operators import Complement, Transpose
 from erlangen.relations.orders import Empty
 from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
+from erlangen.relations.windows import Offset
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import Empty, HyperRelation, Neighborhoods, Relation, WeightedRelation
+from erlangen.relations import Empty, Neighborhoods, Relation, TernaryRelation, WeightedRelation
 from erlangen.relations.protocol import expect
 from erlangen.symmetry import Group, symmetry
 from erlangen.taxonomy.certificates import Certificate, encode
@@ -109,9 +109,9 @@ class Bias:
 @overload
 def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = None) -> Bias: ...
 @overload
-def classify(relation: HyperRelation, n: Any = None) -> TernaryBias: ...
+def classify(relation: TernaryRelation, n: Any = None) -> TernaryBias: ...
 def classify(
-    relation: Relation | Neighborhoods | WeightedRelation | HyperRelation, n: Any = None
+    relation: Relation | Neighborhoods | WeightedRelation | TernaryRelation, n: Any = None
 ) -> Bias | TernaryBias:
     """Classify a relation by what it *is* on n positions, not by how it was written.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erlangen.relations.hyper import HyperRelation, Triples
+from erlangen.relations.ternary import TernaryRelation, Triples
 from erlangen.symmetry import Group, symmetry
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class TernaryBias:
         }
 
 
-def classify_ternary(relation: HyperRelation, n: Any = None) -> TernaryBias:
+def classify_ternary(relation: TernaryRelation, n: Any = None) -> TernaryBias:
     """The verdict on n positions; n may be left out where the relation has a size of its own.
 
     >>> from erlangen.relations import WindowSquared

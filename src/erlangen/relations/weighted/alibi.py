@@ -7,14 +7,15 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
+from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Causal
-from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _CAUSAL = Causal()
 
@@ -57,6 +58,10 @@ class ALiBi(WeightedRelation):
         lower = 1 << (heads.bit_length() - 1)
         slopes = [2.0 ** (-8 * k / lower) for k in range(1, lower + 1)]
         return slopes + [2.0 ** (-8 * k / (2 * lower)) for k in range(1, 2 * (heads - lower), 2)]
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> ALiBi:
+        return cls(draw.integers(-3, 3, 1, 2), draw.relation(n))
 
     @property
     def heads(self) -> int:

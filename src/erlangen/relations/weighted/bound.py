@@ -150,7 +150,7 @@ class WeightedNeighborhoods(Undecided):
     def used_offsets(self) -> np.ndarray:
         """Which entries of a Toeplitz vector some edge reads."""
         bound = self.neighborhoods
-        shift = self.queries - 1 - np.repeat(np.arange(bound.queries), np.diff(bound.indptr))
+        shift = self.queries - 1 - bound.run_rows
         change = np.zeros(max(self.queries + self.keys, 1), np.int64)
         np.add.at(change, bound.starts + shift, 1)
         np.add.at(change, bound.stops + shift, -1)

@@ -7,14 +7,15 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError
+from erlangen.relations.catalogue import written
+from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch, readable
 from erlangen.relations.orders import Causal
-from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _CAUSAL = Causal()
 
@@ -43,6 +44,10 @@ class Decay(WeightedRelation):
         if (not is_torch(values) or readable(values)) and not (tables.exact(values) > 0).all():
             raise ParameterError(f"Decay(rate) takes numbers > 0, got {tables.written(values)}")
         super().__init__(relation, rate=values)
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Decay:
+        return cls([draw.choice([0.5, 0.9, 1, 2]) for _ in range(draw.integer(1, 2))], draw.relation(n))
 
     @property
     def heads(self) -> int:

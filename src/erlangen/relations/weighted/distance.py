@@ -7,16 +7,17 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
+from erlangen.relations.catalogue import written
+from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
-from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import indices, is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
-from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import Graph
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _FULL = Full()
 
@@ -55,6 +56,11 @@ class Distance(WeightedRelation):
             )
         within = _within(graph.on(*sizes), values.shape[-1] - 1)
         super().__init__(relation, graph=graph, table=values, _within=within)
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Distance:
+        graph = Graph.from_pairs(Graph.example(n, draw).edges(), nodes=n)
+        return cls(graph, draw.integers(-3, 3, 1, 4), relation=draw.relation(n))
 
     @property
     def heads(self) -> int:

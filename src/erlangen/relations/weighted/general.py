@@ -8,15 +8,16 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
+from erlangen.relations.catalogue import written
+from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
-from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import is_torch
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import Graph
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 
 @written
@@ -73,6 +74,21 @@ class Weighted(WeightedRelation):
                 raise ParameterError(
                     f"Weighted(edges) needs one number for each of the {own.num_edges} edges of {relation}, "
                     f"got {values.shape[-1]}"
+                )
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Weighted:
+        match draw.choice(["bias", "edges", "offsets"]):
+            case "bias":
+                return cls(draw.relation(n), np.array(draw.integers(-3, 3, n * n, n * n)).reshape(n, n))
+            case "edges":
+                pairs = Graph.example(n, draw).edges()
+                numbers = draw.integers(-3, 3, len(pairs), len(pairs))
+                return cls(Graph.from_pairs(pairs, nodes=n), edges=np.array(numbers, np.int64))
+            case _:
+                offsets = set(draw.integers(-4, 4, 1, 4))
+                return cls(
+                    draw.relation(n), offsets={offset: draw.integer(-3, 3) for offset in sorted(offsets)}
                 )
 
     @property

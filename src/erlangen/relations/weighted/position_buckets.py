@@ -9,14 +9,15 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
+from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import indices, is_torch, to_numpy
 from erlangen.relations.orders import Full
-from erlangen.relations.registry import written
 from erlangen.relations.relation import Relation
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _FULL = Full()
 
@@ -55,6 +56,13 @@ class RelativeBias(WeightedRelation):
         check_buckets(values.shape[-1], max_distance, bidirectional)
         super().__init__(
             relation, table=values, bidirectional=bool(bidirectional), max_distance=int(max_distance)
+        )
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> RelativeBias:
+        table, two_sided = draw.integers(-3, 3, 8, 8), draw.choice([True, False])
+        return cls(
+            table, relation=draw.relation(n), bidirectional=two_sided, max_distance=draw.integer(5, 16)
         )
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from erlangen.errors import ParameterError
 from erlangen.relations.families import Bindable
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 
 @final

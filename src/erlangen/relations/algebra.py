@@ -11,7 +11,7 @@ from erlangen.errors import SizeError
 from erlangen.relations import bitrows, simplify, sizes
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Empty, Full, Identity
-from erlangen.relations.relation import PREORDER, Relation, Site, need_joint, need_keys
+from erlangen.relations.relation import OPERATIONS, PREORDER, Relation, Site, need_joint, need_keys
 from erlangen.relations.windows import Window
 
 Rule = Callable[[Relation, Relation], Relation | None]
@@ -340,6 +340,12 @@ class Closure(_Joint, _Unary):
 # ------------------------------------------------------------- simplifying constructors
 
 
+def operation(function: Callable[..., Relation]) -> Callable[..., Relation]:
+    """A decorator: relations find the constructor by its name."""
+    return OPERATIONS.setdefault(function.__name__, function)
+
+
+@operation
 def intersection(*relations: Relation) -> Relation:
     """a & b & ..., simplified.
 
@@ -350,6 +356,7 @@ def intersection(*relations: Relation) -> Relation:
     return _lattice(relations, Intersection, Union, unit=Full(), zero=Empty(), rule=_meet)
 
 
+@operation
 def union(*relations: Relation) -> Relation:
     """a | b | ..., simplified.
 
@@ -412,6 +419,7 @@ def _lattice(
     return node(tuple(kept)) if len(kept) > 1 else kept[0] if kept else unit
 
 
+@operation
 def complement(relation: Relation) -> Relation:
     """~a, simplified.
 
@@ -426,6 +434,7 @@ def complement(relation: Relation) -> Relation:
     return Full() if isinstance(relation, Empty) else Complement(relation)
 
 
+@operation
 def composition(first: Relation, second: Relation) -> Relation:
     """a @ b, simplified.
 
@@ -443,6 +452,7 @@ def composition(first: Relation, second: Relation) -> Relation:
     return Composition(tuple(kept)) if len(kept) > 1 else kept[0]
 
 
+@operation
 def power(base: Relation, exponent: int) -> Relation:
     """a ** p, simplified; a ** 0 is the identity.
 
@@ -462,6 +472,7 @@ def power(base: Relation, exponent: int) -> Relation:
     return Power(base, exponent)
 
 
+@operation
 def closure(relation: Relation) -> Relation:
     """a.closure(), simplified.
 
@@ -473,3 +484,15 @@ def closure(relation: Relation) -> Relation:
         return relation
     simple = simplify.close(relation)
     return Closure(relation) if simple is None else simple
+
+
+@operation
+def transpose(relation: Relation) -> Relation:
+    """a.T of a relation that knows no simpler one."""
+    return Transpose(relation)
+
+
+@operation
+def reach(relation: Relation, layers: int) -> Relation:
+    """a.reach(layers): `layers` steps, each of which may stay where it is."""
+    return power(union(relation, Identity()), layers)
