@@ -54,8 +54,8 @@ def classify(
 
 
 def _classify(expression: str | None, n: int | None, file: Path | None, as_json: bool) -> None:
+    from erlangen.taxonomy import TernaryBias
     from erlangen.taxonomy import classify as decide
-    from erlangen.taxonomy.ternary import TernaryBias
 
     relation = relation_of(expression, file, n)
     if n is None and (expression is None or is_file(expression)) and hasattr(relation, "nodes"):

@@ -24,14 +24,14 @@ _UNION, _INTERSECTION, _COMPOSITION, _COMPLEMENT, _POWER, _ATOM = range(6)
 
 
 def _level(relation: Relation) -> int:
-    return relation._level if isinstance(relation, Node) else _ATOM
+    return relation._level if isinstance(relation, Expression) else _ATOM
 
 
 def _show(relation: Relation, level: int) -> str:
     return repr(relation) if _level(relation) >= level else f"({relation!r})"
 
 
-class Node(Relation):
+class Expression(Relation):
     """A relation made from others. Equality and hash are those of `_key`."""
 
     _level: int = _ATOM
@@ -46,7 +46,7 @@ class Node(Relation):
         return self.operands
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Node) and self._key == other._key
+        return type(self) is type(other) and isinstance(other, Expression) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self._key))
@@ -102,7 +102,7 @@ class Node(Relation):
         return max(operand.runs_needed(queries, keys) for operand in self.operands)
 
 
-class _Nary(Node):
+class _Nary(Expression):
     """Intersection and union: the order in which operands were written is kept, but does not count."""
 
     _symbol: str
@@ -166,7 +166,7 @@ class Union(_Nary):
         return reduce(lambda a, b: a | b, (operand._holds(i, j, keys) for operand in self.operands))
 
 
-class _Unary(Node):
+class _Unary(Expression):
     __slots__ = ("_inner",)
 
     def __init__(self, inner: Relation) -> None:
@@ -199,7 +199,7 @@ class Complement(_Unary):
         return ~self._inner._holds(i, j, keys)
 
 
-class _Joint(Node):
+class _Joint(Expression):
     """Operators that walk through the sequence: queries must sit at positions of keys."""
 
     def _require(self, site: Site) -> None:

@@ -10,14 +10,17 @@ import numpy as np
 
 from erlangen.relations.algebra import Complement, Intersection, Transpose, Union
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.orders import Empty, Identity
+from erlangen.relations.orders import Empty, Full, Identity
 from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation, Site
+from erlangen.relations.ternary import TernaryRelation
+from erlangen.relations.weighted import WeightedRelation
 from erlangen.relations.windows import Ring
 from erlangen.symmetry.automorphisms import require_automorphisms
 from erlangen.symmetry.group import Group, Oracle
+from erlangen.symmetry.group_shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric, product, wreath
 from erlangen.symmetry.moves import Move, cycle, symmetric
-from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric, product, wreath
+from erlangen.symmetry.structures import heads_of
 
 _CHECKED = 256
 """Up to this size binding the relation costs next to nothing, and generators are checked against it."""
@@ -50,6 +53,53 @@ def _plain(relation: Relation, queries: int, keys: int, joint: bool) -> Group | 
 def _bound(relation: Neighborhoods, queries: int, keys: int, joint: bool) -> Group | None:
     relation.on(queries, keys)
     return None
+
+
+@closed_form.register
+def _weighted(weighted: WeightedRelation, queries: int, keys: int, joint: bool) -> Group | None:
+    """The group where a theorem gives it at any size, otherwise None.
+
+    - Weights can only break symmetries, so a rigid support stays rigid.
+    - Over `Full()`, weights that fall (or grow) with |i - j| tell every distance, and only the identity and
+      the reversal keep all distances of a line.
+
+    >>> from erlangen.relations import ALiBi, Full
+    >>> closed_form(ALiBi(0.5), 10**6, 10**6, joint=True)
+    <Group 1, order 1; degree 1000000; symbolic>
+    >>> closed_form(ALiBi(0.5, relation=Full()), 100, 100, joint=True)
+    <Group Z2, order 2; degree 100; symbolic>
+    """
+    listed = heads_of(weighted)
+    for support in dict.fromkeys(listed):
+        group = closed_form(support, queries, keys, joint)
+        if group is not None and group.trivial:
+            return group
+    if weighted.monotone and joint and keys >= 2 and all(support == Full() for support in listed):
+        reversed_points = np.arange(keys - 1, -1, -1, dtype=np.int64)
+        return Group(
+            keys,
+            Symmetric(2) if keys == 2 else Cyclic(2),
+            (Move.of(reversed_points),),
+            "symbolic",
+            Oracle(_keeps_distances, ()),
+        )
+    return None
+
+
+def _keeps_distances(image: np.ndarray) -> bool:
+    points = np.arange(image.size)
+    return np.array_equal(image, points) or np.array_equal(image, points[::-1])
+
+
+@closed_form.register
+def _ternary(relation: TernaryRelation, queries: int, keys: int, joint: bool) -> Group | None:
+    """A product T_i = N_i x N_i has the group of its shadow at every size: each determines the other.
+
+    >>> from erlangen.relations import WindowSquared
+    >>> closed_form(WindowSquared(1, 1), 10**6, 10**6, joint=True)
+    <Group Z2, order 2; degree 1000000; symbolic>
+    """
+    return closed_form(relation.shadow(queries), queries, keys, joint) if relation.product else None
 
 
 # -------------------------------------------------------------------- queries and keys together

@@ -16,9 +16,9 @@ import numpy as np
 
 from erlangen.relations import intervals
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.symmetry.group_shapes import TRIVIAL, Shape, Symmetric, wreath
 from erlangen.symmetry.moves import Move, symmetric
 from erlangen.symmetry.refinement import compress, mix
-from erlangen.symmetry.shapes import TRIVIAL, Shape, Symmetric, wreath
 
 
 @dataclass(frozen=True, eq=False)

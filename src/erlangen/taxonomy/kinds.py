@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from erlangen.relations import Neighborhoods
-from erlangen.taxonomy import properties
+from erlangen.taxonomy import ten_properties as properties
 from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.orders_and_forests import ranks, topological, without_loops
 from erlangen.taxonomy.ranges import (
     extreme,
     first_beyond,
@@ -18,7 +19,6 @@ from erlangen.taxonomy.ranges import (
     positions_read,
     run_rows,
 )
-from erlangen.taxonomy.search import ranks, topological, without_loops
 
 
 def full(bound: Neighborhoods) -> Certificate:

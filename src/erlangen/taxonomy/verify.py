@@ -16,8 +16,8 @@ import numpy as np
 
 from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations import Neighborhoods, Relation
-from erlangen.taxonomy.automorphisms import full_order
 from erlangen.taxonomy.certificates import Certificate, decode
+from erlangen.taxonomy.count_automorphisms import full_order
 
 MAX_SEARCH = 24
 """Automorphisms are counted by exhaustive search up to this many positions."""

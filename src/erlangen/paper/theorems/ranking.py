@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Full, Identity, Window
-from erlangen.taxonomy.classify import classify
+from erlangen.taxonomy.classifier import classify
 from erlangen.taxonomy.hierarchy import hierarchy
 from erlangen.taxonomy.table1 import TABLE1
 

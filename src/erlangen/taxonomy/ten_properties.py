@@ -11,8 +11,7 @@ import numpy as np
 
 from erlangen.relations import Neighborhoods
 from erlangen.taxonomy.certificates import Certificate, encode
-from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read, run_rows
-from erlangen.taxonomy.search import (
+from erlangen.taxonomy.orders_and_forests import (
     Forest,
     forest,
     latest_key,
@@ -22,6 +21,7 @@ from erlangen.taxonomy.search import (
     topological,
     transposable,
 )
+from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read, run_rows
 
 MAX_STEPS = 60_000_000
 """Transitivity is left open (None) when composing the relation with itself would touch more runs."""
