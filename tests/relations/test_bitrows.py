@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import erlangen as er
 from erlangen.errors import SizeError
-from erlangen.relations import algebra, bitrows, neighborhoods
+from erlangen.relations import bitrows, expressions, neighborhoods
 from erlangen.relations.neighborhoods import Neighborhoods
 
 
@@ -54,7 +54,7 @@ def test_both_ways_give_the_same_relation(relation, queries, monkeypatch):
     made = relation.closure(), relation**7, relation @ relation.T
     by_runs = [one.on(queries, 60) for one in made]
     monkeypatch.setattr(neighborhoods, "MANY_RUNS", 3)
-    monkeypatch.setattr(algebra, "_SCATTERED", 0)
+    monkeypatch.setattr(expressions, "_SCATTERED", 0)
     assert [one.on(queries, 60) for one in made] == by_runs
 
 

@@ -132,7 +132,7 @@ def cases(draw):
 
 
 def expected(relation, i, j):
-    if isinstance(relation, er.relations.algebra.Complement):
+    if isinstance(relation, er.relations.expressions.Complement):
         return not expected(relation.operands[0], i, j)
     return PAIR[type(relation)](relation, i, j)
 
@@ -159,7 +159,7 @@ def test_rows_and_runs_agree_at_far_positions(case, data):
     relation, (kind, _), pairs = case
     assume(not isinstance(relation, er.FromMask | er.Random | er.Ring | er.Grid))
     assume(not isinstance(relation, er.Padding) or relation.length <= KEYS)
-    assume(not isinstance(relation, er.relations.algebra.Complement))
+    assume(not isinstance(relation, er.relations.expressions.Complement))
     at = np.array([i for i, _ in pairs], kind)
     wanted = [[expected(relation, int(i), j) for j in range(KEYS)] for i in at]
     assert relation.rows(at, keys=KEYS).dense().tolist() == wanted

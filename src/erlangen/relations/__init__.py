@@ -8,8 +8,7 @@ import warnings
 from typing import Any
 
 from erlangen.relations.catalogue import WRITTEN, discover
-from erlangen.relations.depth import reach
-from erlangen.relations.families import Bindable
+from erlangen.relations.families import Bindable, reach
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation
 from erlangen.relations.ternary import TernaryRelation

@@ -1,10 +1,10 @@
 """Every name of the package for type checkers; written by docs/list_relations.py."""
 
 from erlangen.relations.dense_mask import FromMask as FromMask
-from erlangen.relations.depth import reach as reach
 from erlangen.relations.families import Batch as Batch
 from erlangen.relations.families import Bindable as Bindable
 from erlangen.relations.families import PerHead as PerHead
+from erlangen.relations.families import reach as reach
 from erlangen.relations.geometries import AffinePlane as AffinePlane
 from erlangen.relations.geometries import Fano as Fano
 from erlangen.relations.geometries import Geometry as Geometry
@@ -21,9 +21,9 @@ from erlangen.relations.orders import Empty as Empty
 from erlangen.relations.orders import Full as Full
 from erlangen.relations.orders import Identity as Identity
 from erlangen.relations.orders import Prefix as Prefix
-from erlangen.relations.packed_documents import Documents as Documents
 from erlangen.relations.partitions import Bipartite as Bipartite
 from erlangen.relations.partitions import Blocks as Blocks
+from erlangen.relations.partitions import Documents as Documents
 from erlangen.relations.random_keys import Random as Random
 from erlangen.relations.relation import Relation as Relation
 from erlangen.relations.sparse_graph import Graph as Graph

@@ -9,10 +9,10 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.lookup import booleans, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Empty
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation, Site
 from erlangen.relations.sparse_graph import PRINTED
 

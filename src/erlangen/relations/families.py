@@ -1,9 +1,11 @@
-"""Relations that differ from head to head, or from one batch item to the next."""
+"""Relations that differ from head to head, or from one batch item to the next; what a stack of them reads."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -11,18 +13,18 @@ import numpy as np
 from erlangen.errors import ParameterError, ShapeError, SizeError
 from erlangen.relations.catalogue import written
 from erlangen.relations.dense_mask import FromMask
-from erlangen.relations.examples import Draw
 from erlangen.relations.key_sets import keys_read
 from erlangen.relations.lookup import booleans, to_numpy
-from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.orders import Identity
+from erlangen.relations.protocol import AnyRelation, Draw
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class Family(Shown, AnyRelation):
     """A tuple of relations with the operators of relations, member by member. Frozen and hashable."""
 
-    __slots__ = ("members",)
     members: tuple[Any, ...]
 
     def __init__(self, members: Iterable[Any]) -> None:
@@ -37,26 +39,14 @@ class Family(Shown, AnyRelation):
     def _accepts(self, member: Any) -> bool:
         return isinstance(member, Relation)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{', '.join(map(repr, self.members))}])"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Family) and self.members == other.members
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self.members))
 
     def __len__(self) -> int:
         return len(self.members)
 
     def __getitem__(self, index: int) -> Any:
         return self.members[index]
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.members,)
 
     @property
     def data_dependent(self) -> bool:
@@ -197,6 +187,7 @@ class Family(Shown, AnyRelation):
 
 @written
 @final
+@dataclass(frozen=True, init=False, repr=False)
 class PerHead(Family):
     """One relation per attention head.
 
@@ -205,7 +196,6 @@ class PerHead(Family):
     PerHead([Window(lookback=3), Dilated(step=4) & Causal()])
     """
 
-    __slots__ = ()
     _axis = "head"
 
     @classmethod
@@ -227,6 +217,7 @@ class PerHead(Family):
 
 @written
 @final
+@dataclass(frozen=True, init=False, repr=False)
 class Batch(Family):
     """One relation, or one `PerHead`, per batch item. Operators with a `PerHead` give every item its heads.
 
@@ -238,7 +229,6 @@ class Batch(Family):
     Batch([PerHead([Causal() & Padding(3), Padding(3)]), PerHead([Causal() & Padding(5), Padding(5)])])
     """
 
-    __slots__ = ()
     _axis = "item"
     _expects = "relations or PerHead families"
 
@@ -303,3 +293,29 @@ def _read(mask: np.ndarray) -> Relation:
 
 Bindable = Relation | PerHead | Batch
 """Anything attention can be computed over."""
+
+
+def reach(layers: Iterable[Relation | PerHead]) -> Relation:
+    """The receptive field of layers with residuals, the first layer given first.
+
+        reach = (R_L | I) @ ... @ (R_1 | I),   R_l the union of the heads of layer l
+
+    (i, j) is in it exactly when position i of the output can depend on position j of the input: with generic
+    weights every path carries something. It is a relation, symbolic where a law simplifies it; at a size it
+    is exact, `reach(layers).on(n)`. For one relation in every layer it is `relation.reach(len(layers))`.
+
+    >>> from erlangen.relations import Causal, Dilated, Window
+    >>> reach([Window(lookback=3), Window(lookback=5)])
+    Window(lookback=8)
+    >>> heads = PerHead([Window(lookback=3), Dilated(4)]) & Causal()
+    >>> reach([heads]).on(16) == Causal().on(16), reach([heads, heads]).on(16) == Causal().on(16)
+    (False, True)
+    """
+    listed = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, (str, bytes)) else None
+    if listed is None or not all(isinstance(layer, (Relation, PerHead)) for layer in listed):
+        raise ParameterError(f"reach(layers) takes a list of relations or PerHead families, got {layers!r}")
+    reached: Relation = Identity()
+    for layer in listed:
+        heads = layer.members if isinstance(layer, PerHead) else (layer,)
+        reached = (reduce(lambda a, b: a | b, heads) | Identity()) @ reached
+    return reached

@@ -12,8 +12,8 @@ import numpy as np
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import Draw
 from erlangen.relations.ternary import TernaryRelation, Triples, affordable, points
 
 
@@ -91,10 +91,24 @@ class Geometry(FiniteGeometry):
         return list(self.line_points)
 
 
+@dataclass(frozen=True)
+class _Plane(FiniteGeometry):
+    """A plane over the field of `order` elements."""
+
+    order: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", _prime(self.order, f"{type(self).__name__}(order)"))
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> FiniteGeometry:
+        return cls(draw.choice([2, 3]))
+
+
 @written
 @final
 @dataclass(frozen=True)
-class ProjectivePlane(FiniteGeometry):
+class ProjectivePlane(_Plane):
     """The projective plane over the field of `order` elements, for a prime order q.
 
     q^2 + q + 1 points and as many lines of q + 1 points; every two points lie on exactly one line. Points and
@@ -108,15 +122,6 @@ class ProjectivePlane(FiniteGeometry):
     ...
     erlangen.errors.ParameterError: ProjectivePlane(order) takes a prime number, got 4
     """
-
-    order: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", _prime(self.order, "ProjectivePlane(order)"))
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> ProjectivePlane:
-        return cls(draw.choice([2, 3]))
 
     @property
     def num_points(self) -> int:
@@ -137,7 +142,7 @@ class ProjectivePlane(FiniteGeometry):
 @written
 @final
 @dataclass(frozen=True)
-class AffinePlane(FiniteGeometry):
+class AffinePlane(_Plane):
     """The affine plane over the field of `order` elements, for a prime order q.
 
     q^2 points (x, y), numbered q x + y, and q^2 + q lines of q points: y = m x + b, and x = c.
@@ -147,15 +152,6 @@ class AffinePlane(FiniteGeometry):
     >>> AffinePlane(3).num_points, len(AffinePlane(3).lines())
     (9, 12)
     """
-
-    order: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", _prime(self.order, "AffinePlane(order)"))
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> AffinePlane:
-        return cls(draw.choice([2, 3]))
 
     @property
     def num_points(self) -> int:
@@ -203,7 +199,7 @@ class Lines(TernaryRelation):
         return self.geometry.num_points
 
     def _bind(self, n: int) -> Triples:
-        if isinstance(self.geometry, (ProjectivePlane, AffinePlane)):  # about q^2 lines of q points
+        if isinstance(self.geometry, _Plane):  # about q^2 lines of q points
             affordable(self, n, self.geometry.order**5)
         lines = self.geometry.lines()
         affordable(self, n, sum(len(line) ** 3 for line in lines))

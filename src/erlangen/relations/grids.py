@@ -12,9 +12,9 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Empty
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation, Site, need_joint
 
 

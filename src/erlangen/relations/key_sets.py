@@ -12,10 +12,10 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.lookup import to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation, Site, need_keys
 
 
@@ -36,9 +36,10 @@ class Padding(Relation):
 
     length: int
     side: str = "right"
+    _counts = ("length",)
 
     def __post_init__(self) -> None:
-        self._count("length")
+        super().__post_init__()
         if self.side not in ("left", "right"):
             raise ParameterError(f'Padding(side) must be "left" or "right", got {self.side!r}')
 
@@ -86,8 +87,8 @@ class Global(Relation):
     Global(keys=range(0, 3))
     """
 
-    keys: range | tuple[int, ...]
-    queries: range | tuple[int, ...]
+    keys: range | tuple[int, ...] = ()
+    queries: range | tuple[int, ...] = ()
 
     def __init__(self, keys: Iterable[int] = (), queries: Iterable[int] = ()) -> None:
         object.__setattr__(self, "keys", _positions(keys, "Global(keys)"))
@@ -96,10 +97,6 @@ class Global(Relation):
     @classmethod
     def example(cls, n: int, draw: Draw) -> Global:
         return cls(draw.integers(0, 9, 0, 3), draw.integers(0, 9, 0, 3))
-
-    def __repr__(self) -> str:
-        parts = [f"{name}={getattr(self, name)}" for name in ("keys", "queries") if getattr(self, name)]
-        return f"Global({', '.join(parts)})"
 
     _pointwise = _arithmetic = True
 

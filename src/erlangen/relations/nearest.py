@@ -9,7 +9,6 @@ import numpy as np
 
 from erlangen.errors import DataError, ParameterError, SizeError
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.lookup import to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation, Site, need_vectors
@@ -97,7 +96,7 @@ INDICES = {"exact": exact, "faiss": faiss}
 
 @written
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Nearest(Relation):
     """The k keys with the largest inner product with the query: data-dependent (Unlimiformer).
 
@@ -116,18 +115,12 @@ class Nearest(Relation):
 
     k: int
     index: str = field(default="exact", compare=False)
+    _counts = ("k",)
 
     def __post_init__(self) -> None:
-        self._count("k")
+        super().__post_init__()
         if self.index not in INDICES:
             raise ParameterError(f"Nearest(index) must be one of {', '.join(INDICES)}, got {self.index!r}")
-
-    def __repr__(self) -> str:
-        return f"Nearest(k={self.k}{'' if self.index == 'exact' else f', index={self.index!r}'})"
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> Nearest:
-        return cls(draw.integer(0, 6))
 
     data_dependent = True  # type: ignore[assignment]
 

@@ -9,8 +9,19 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import bitrows, intervals, sizes, tiling
-from erlangen.relations.arrays import edge_array, index_array, integer_columns, outside
-from erlangen.relations.lookup import booleans, indices, like, permutation, search, to_numpy, where
+from erlangen.relations.lookup import (
+    booleans,
+    edge_array,
+    index_array,
+    indices,
+    integer_columns,
+    like,
+    outside,
+    permutation,
+    search,
+    to_numpy,
+    where,
+)
 from erlangen.relations.protocol import AnyRelation
 
 MANY_RUNS = 1 << 22
@@ -85,6 +96,16 @@ class Neighborhoods(AnyRelation):
         indptr = np.zeros(starts.size + 1, np.int64)
         np.cumsum(full, out=indptr[1:])
         return cls(starts.size, keys, indptr, starts[full], stops[full])
+
+    @classmethod
+    def loops(cls, n: int) -> Neighborhoods:
+        """The identity on n positions.
+
+        >>> Neighborhoods.loops(2).edges().tolist()
+        [[0, 0], [1, 1]]
+        """
+        at = np.arange(n, dtype=np.int64)
+        return cls.from_bands(n, at, at + 1)
 
     @classmethod
     def from_edges(cls, queries: int, keys: int, edges: Any) -> Neighborhoods:
@@ -360,8 +381,9 @@ class Neighborhoods(AnyRelation):
         result = self
         if queries is not None:
             rows = index_array(queries, self.queries, "queries")
-            counts = np.diff(self.indptr)[rows]
-            runs = intervals.expand(self.indptr[rows], counts)
+            first = self.indptr[rows]
+            counts = self.indptr[rows + 1] - first
+            runs = intervals.expand(first, counts)
             indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             result = Neighborhoods(rows.size, self.keys, indptr, self.starts[runs], self.stops[runs])
         if keys is not None:

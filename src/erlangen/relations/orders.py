@@ -10,7 +10,6 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import EQUIVALENCE, PREORDER, Relation, Site
 
@@ -126,13 +125,7 @@ class Prefix(Relation):
 
     length: int
 
-    def __post_init__(self) -> None:
-        self._count("length")
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> Prefix:
-        return cls(draw.integer(0, 6))
-
+    _counts = ("length",)
     _laws = PREORDER | {"total"}
     _pointwise = _arithmetic = True
 

@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.relations.examples import Draw
-from erlangen.relations.truth import Undecided
+from erlangen.relations import sizes
+
+Option = TypeVar("Option")
+
+
+class Draw(Protocol):
+    """A source of choices: hypothesis in `erlangen.testing.strategies`, or anything else that can choose."""
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer, low <= it <= high."""
+        ...
+
+    def integers(self, low: int, high: int, least: int, most: int) -> list[int]:
+        """From `least` to `most` such integers."""
+        ...
+
+    def choice(self, options: Sequence[Option]) -> Option:
+        """One of the options."""
+        ...
+
+    def relation(self, n: int) -> Any:
+        """A relation of pairs that fits n positions."""
+        ...
+
+
+class Undecided:
+    """Relations are sets, not conditions: Python would make `a and b` silently b, where `a & b` was meant.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Causal() and Window(3)
+    Traceback (most recent call last):
+    ...
+    TypeError: Causal() is neither true nor false: combine relations with & | ~, not with and, or, not; ask
+    `is None` for a missing one, and a bound one for its num_edges
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy would take a family for a sequence and combine it element by element
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is neither true nor false: combine relations with & | ~, not with and, or, not; "
+            "ask `is None` for a missing one, and a bound one for its num_edges"
+        )
 
 
 class AnyRelation(Undecided):
@@ -36,13 +80,28 @@ class AnyRelation(Undecided):
     is_bound: ClassVar[bool] = False
     """Whether it is bound to sizes already."""
 
+    _counts: ClassVar[tuple[str, ...]] = ()
+    """The fields that count something: they are checked when a relation is made, and at least `_least`."""
+    _least: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        for name in self._counts:
+            number = sizes.count(getattr(self, name), f"{type(self).__name__}({name})", least=self._least)
+            object.__setattr__(self, name, number)
+
+    def __repr__(self) -> str:
+        """The fields that differ from their defaults, by name."""
+        told = [one for one in fields(self) if getattr(self, one.name) != one.default]  # type: ignore[arg-type]
+        listed = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in told)
+        return f"{type(self).__name__}({listed})"
+
     @classmethod
     def example(cls, n: int, draw: Draw) -> Any:
-        """One that fits n positions, as drawn. A relation with parameters says which values it takes.
+        """One that fits n positions, as drawn. A relation whose parameters are no counts says what they are.
 
         `erlangen.testing.strategies` makes strategies for hypothesis of this.
         """
-        return cls()
+        return cls(*(draw.integer(cls._least, 6) for _ in cls._counts))
 
     def on(self, queries: Any, keys: Any = None) -> Any:
         """Bind to sizes."""

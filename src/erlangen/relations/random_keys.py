@@ -8,7 +8,6 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.relation import Relation, Site, need_joint, need_keys
 
@@ -31,12 +30,7 @@ class Random(Relation):
     keys_per_query: int
     seed: int
 
-    def __post_init__(self) -> None:
-        self._count("keys_per_query", "seed")
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> Random:
-        return cls(draw.integer(0, 6), draw.integer(0, 3))
+    _counts = ("keys_per_query", "seed")
 
     def _require(self, site: Site) -> None:
         need_joint(self, site)

@@ -255,12 +255,6 @@ class Relation(Shown, AnyRelation, ABC):
         """The transpose, where the relation knows a simpler one than the node `a.T`."""
         return self if "symmetric" in self.laws else OPERATIONS["transpose"](self)
 
-    def _count(self, *names: str, least: int = 0) -> None:
-        """The fields of these names as integers >= `least`, when the relation is made."""
-        for name in names:
-            number = sizes.count(getattr(self, name), f"{type(self).__name__}({name})", least=least)
-            object.__setattr__(self, name, number)
-
     # --------------------------------------------------------------- operators
 
     def __and__(self, other: Relation) -> Relation:

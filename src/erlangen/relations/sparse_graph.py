@@ -11,11 +11,10 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import sizes
-from erlangen.relations.arrays import edge_array
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
-from erlangen.relations.lookup import is_torch, to_numpy
+from erlangen.relations.lookup import edge_array, is_torch, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation, Site
 
 PRINTED = 64

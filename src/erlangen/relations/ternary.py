@@ -12,9 +12,8 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import lookup, sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.lookup import indices, to_numpy
-from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.protocol import AnyRelation, Draw
 from erlangen.relations.relation import Relation
 from erlangen.relations.sparse_graph import PRINTED, Graph
 

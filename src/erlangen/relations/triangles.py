@@ -10,7 +10,7 @@ import numpy as np
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation
 from erlangen.relations.sparse_graph import Graph
 from erlangen.relations.ternary import TernaryRelation, Triples, affordable
@@ -72,7 +72,7 @@ class Triangles(TernaryRelation):
             i, j = edges[at:upto].T
             rows = bound.restrict(j)  # for each edge (i, j) all that j reads
             lengths = rows.stops - rows.starts
-            edge = np.repeat(np.repeat(np.arange(j.size), np.diff(rows.indptr)), lengths)
+            edge = np.repeat(rows.run_rows, lengths)
             last = intervals.expand(rows.starts, lengths)
             i, j = i[edge], j[edge]
             kept = bound.contains(i, last) & (last != i) & (last != j)
@@ -98,17 +98,7 @@ class WindowSquared(TernaryRelation):
     lookahead: int = 0
     product = True
 
-    def __post_init__(self) -> None:
-        for name in ("lookback", "lookahead"):
-            object.__setattr__(self, name, sizes.count(getattr(self, name), f"WindowSquared({name})"))
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> WindowSquared:
-        return cls(draw.integer(0, 3), draw.integer(0, 3))
-
-    def __repr__(self) -> str:
-        ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
-        return f"WindowSquared(lookback={self.lookback}{ahead})"
+    _counts = ("lookback", "lookahead")
 
     def shadow(self, n: int | None = None) -> Window:
         """The window itself, at every size."""

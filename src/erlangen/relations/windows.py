@@ -10,8 +10,8 @@ import numpy as np
 from erlangen.errors import SizeError
 from erlangen.relations import sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.neighborhoods import MOST_RUNS, Neighborhoods
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 
@@ -33,17 +33,7 @@ class Window(Relation):
     lookback: int
     lookahead: int = 0
 
-    def __post_init__(self) -> None:
-        self._count("lookback", "lookahead")
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> Window:
-        return cls(draw.integer(0, 6), draw.integer(0, 6))
-
-    def __repr__(self) -> str:
-        ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
-        return f"Window(lookback={self.lookback}{ahead})"
-
+    _counts = ("lookback", "lookahead")
     _pointwise = _arithmetic = True
 
     def _transposed(self) -> Relation:
@@ -83,13 +73,7 @@ class Ring(Relation):
     lookback: int
     lookahead: int
 
-    def __post_init__(self) -> None:
-        self._count("lookback", "lookahead")
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> Ring:
-        return cls(draw.integer(0, 6), draw.integer(0, 6))
-
+    _counts = ("lookback", "lookahead")
     _arithmetic = True
 
     def _transposed(self) -> Relation:
@@ -131,13 +115,8 @@ class Dilated(Relation):
 
     step: int
 
-    def __post_init__(self) -> None:
-        self._count("step", least=1)
-
-    @classmethod
-    def example(cls, n: int, draw: Draw) -> Dilated:
-        return cls(draw.integer(1, 6))
-
+    _counts = ("step",)
+    _least = 1
     _laws = EQUIVALENCE | {"toeplitz"}
     _pointwise = _arithmetic = True
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import singledispatch
 from math import inf
+from typing import Any
 
 import numpy as np
 
-from erlangen.relations.algebra import Complement, Intersection, Transpose, Union
+from erlangen.relations.expressions import Complement, Intersection, Transpose, Union
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Empty, Full, Identity
 from erlangen.relations.protocol import AnyRelation
@@ -76,13 +77,8 @@ def _weighted(weighted: WeightedRelation, queries: int, keys: int, joint: bool) 
             return group
     if weighted.monotone and joint and keys >= 2 and all(support == Full() for support in listed):
         reversed_points = np.arange(keys - 1, -1, -1, dtype=np.int64)
-        return Group(
-            keys,
-            Symmetric(2) if keys == 2 else Cyclic(2),
-            (Move.of(reversed_points),),
-            "symbolic",
-            Oracle(_keeps_distances, ()),
-        )
+        shape = Symmetric(2) if keys == 2 else Cyclic(2)
+        return _symbolic(keys, shape, (Move.of(reversed_points),), _keeps_distances)
     return None
 
 
@@ -129,7 +125,19 @@ def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | Non
         label[points] = points[0]
     shape = product(*(Symmetric(points.size) for points in listed))
     moves = tuple(move for points in listed for move in symmetric(points[:, None]))
-    return Group(n, shape, moves, "symbolic", Oracle(_keeps_labels, (label,)), sides)
+    return _symbolic(n, shape, moves, _keeps_labels, label, sides=sides)
+
+
+def _symbolic(
+    n: int,
+    shape: Shape,
+    moves: tuple[Move, ...],
+    test: Callable[..., Any],
+    *known: Any,
+    sides: tuple[int, int] | None = None,
+) -> Group:
+    """A group that a theorem gives; `test` says of an image whether it belongs, from what is known."""
+    return Group(n, shape, moves, "symbolic", Oracle(test, known), sides)
 
 
 def _keeps_labels(label: np.ndarray, image: np.ndarray) -> bool:
@@ -152,13 +160,8 @@ def _band(back: float, ahead: float, n: int) -> Group:
     if middle.size == 0 and n % 2:
         reversal = Move(np.delete(outside, n // 2), n - 1 - np.delete(outside, n // 2))
     turned = reversal.array(n)
-    return Group(
-        n,
-        product(Symmetric(2) if outside.size == 2 else Cyclic(2), twins.shape),
-        (reversal, *twins.moves),
-        "symbolic",
-        Oracle(_keeps_twins, (twins, turned)),
-    )
+    shape = product(Symmetric(2) if outside.size == 2 else Cyclic(2), twins.shape)
+    return _symbolic(n, shape, (reversal, *twins.moves), _keeps_twins, twins, turned)
 
 
 def _keeps_twins(twins: Group, turned: np.ndarray, image: np.ndarray) -> bool:
@@ -182,15 +185,9 @@ def _ring(relation: Ring, n: int) -> Group:
         return _circles(n, back + 1)
     rotation = cycle(points[:, None])
     if back != ahead:
-        return Group(n, Cyclic(n), (rotation,), "symbolic", Oracle(_rotates, ()))
+        return _symbolic(n, Cyclic(n), (rotation,), _rotates)
     reflection = Move.of(n - 1 - points)
-    return Group(
-        n,
-        Dihedral(n),
-        (rotation, reflection),
-        "symbolic",
-        Oracle(_rotates_or_reflects, ()),
-    )
+    return _symbolic(n, Dihedral(n), (rotation, reflection), _rotates_or_reflects)
 
 
 def _rotates(image: np.ndarray) -> bool:
@@ -210,13 +207,7 @@ def _circles(n: int, offset: int) -> Group:
     following = (points + offset) % n
     inner = (cycle(circles[0][:, None]),) if length > 1 else ()
     base = Symmetric(2) if length == 2 else Cyclic(length)
-    return Group(
-        n,
-        wreath(base, Symmetric(count)),
-        (*inner, *symmetric(circles)),
-        "symbolic",
-        Oracle(_follows, (following,)),
-    )
+    return _symbolic(n, wreath(base, Symmetric(count)), (*inner, *symmetric(circles)), _follows, following)
 
 
 def _follows(following: np.ndarray, image: np.ndarray) -> bool:
@@ -243,8 +234,8 @@ def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
         moves.extend(symmetric(blocks))
         if inside:
             moves.extend(symmetric(blocks[0][:, None]))
-    oracle = Oracle(_keeps_parts, (part, size, None if inside else place))
-    return Group(n, product(*shapes), tuple(moves), "symbolic", oracle)
+    known = part, size, None if inside else place
+    return _symbolic(n, product(*shapes), tuple(moves), _keeps_parts, *known)
 
 
 def _keeps_parts(part: np.ndarray, size: np.ndarray, place: np.ndarray | None, image: np.ndarray) -> bool:

@@ -53,7 +53,7 @@ class Oracle:
     """
 
     test: Callable[..., Any]
-    known: tuple[Any, ...]
+    known: tuple[Any, ...] = ()
 
     def __call__(self, image: np.ndarray) -> bool:
         return bool(self.test(*self.known, image))

@@ -15,16 +15,14 @@ from erlangen.taxonomy.ranges import (
     first_beyond,
     first_edge,
     first_missing,
-    loops,
     positions_read,
-    run_rows,
 )
 
 
 def full(bound: Neighborhoods) -> Certificate:
     """Everybody reads everybody. Counterexample: a missing pair.
 
-    >>> full(loops(2)).data
+    >>> full(Neighborhoods.loops(2)).data
     {'missing': [0, 1]}
     """
     if bound.num_edges == bound.queries**2:
@@ -35,7 +33,7 @@ def full(bound: Neighborhoods) -> Certificate:
 def empty(bound: Neighborhoods) -> Certificate:
     """Nobody reads anything. Counterexample: an edge.
 
-    >>> empty(loops(2)).data
+    >>> empty(Neighborhoods.loops(2)).data
     {'present': [0, 0]}
     """
     if bound.num_edges == 0:
@@ -49,7 +47,7 @@ def identity(bound: Neighborhoods) -> Certificate:
     >>> identity(Neighborhoods.from_edges(2, 2, [(0, 0)])).data
     {'missing': [1, 1]}
     """
-    alone = loops(bound.queries)
+    alone = Neighborhoods.loops(bound.queries)
     if bound == alone:
         return Certificate("identity", True, {}, bound.queries)
     beside = first_beyond(bound, alone)
@@ -105,7 +103,7 @@ def previous(bound: Neighborhoods) -> Certificate:
     if free.size:
         edge = list(first_edge(without_loops(bound)))
         return refuse(order=encode(order, bound.queries), at=int(free[0]), present=edge)
-    place, rows = ranks(order), run_rows(bound)
+    place, rows = ranks(order), bound.run_rows
     gaps = place[rows] - extreme(place, bound.starts, bound.stops, np.minimum)
     p = int(gaps.max())
     if bound.num_edges == n * (p + 1) - p * (p + 1) // 2:  # within W_p and as large as W_p

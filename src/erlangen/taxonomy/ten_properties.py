@@ -21,7 +21,7 @@ from erlangen.taxonomy.orders_and_forests import (
     topological,
     transposable,
 )
-from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read, run_rows
+from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read
 
 MAX_STEPS = 60_000_000
 """Transitivity is left open (None) when composing the relation with itself would touch more runs."""
@@ -93,7 +93,7 @@ def transitive(bound: Neighborhoods) -> Certificate | None:
     two_steps = (positions_read(bound) & (bound.degrees > 0)).any()
     if not two_steps or bound.num_edges == bound.queries**2:
         return Certificate("transitive", True, {}, bound.queries)
-    rows = run_rows(bound)
+    rows = bound.run_rows
     for keys in (bound.starts, bound.stops - 1):  # a witness is usually at the end of a run
         triple = _beyond(bound, rows, keys)
         if triple is not None:
@@ -214,7 +214,7 @@ def bipartition(bound: Neighborhoods) -> Certificate | None:
 
 def _inside_one_side(bound: Neighborhoods, sides: np.ndarray) -> tuple[int, int] | None:
     ones = np.concatenate([[0], np.cumsum(sides)])
-    rows = run_rows(bound)
+    rows = bound.run_rows
     on_side_one = ones[bound.stops] - ones[bound.starts]
     same = np.where(sides[rows] == 1, on_side_one, bound.stops - bound.starts - on_side_one)
     bad = np.flatnonzero(same)

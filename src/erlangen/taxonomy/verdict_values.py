@@ -80,6 +80,7 @@ class Bias:
       `properties` are about; None for a plain relation.
 
     >>> from erlangen.relations import Window
+    >>> from erlangen.taxonomy import classify
     >>> print(classify(Window(lookback=2), 8))
     Window(lookback=2): previous, p = 2; symmetry 1, order 1 (n = 8, exact at n)
     """
@@ -114,6 +115,7 @@ class Bias:
         """The order in which a `total-order` or `previous` relation reads backwards, least first.
 
         >>> from erlangen.relations import FromMask
+        >>> from erlangen.taxonomy import classify
         >>> classify(FromMask([[1, 1], [0, 1]])).order.tolist()
         [1, 0]
         """

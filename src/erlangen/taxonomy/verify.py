@@ -134,15 +134,6 @@ def _places(value: Any, n: int) -> np.ndarray:
     return place
 
 
-def _loops(n: int) -> Neighborhoods:
-    return Neighborhoods.from_edges(n, n, np.repeat(np.arange(n), 2).reshape(n, 2))
-
-
-def _query_of(bound: Neighborhoods) -> np.ndarray:
-    """The query of each run."""
-    return np.repeat(np.arange(bound.queries), np.diff(bound.indptr))
-
-
 FEW_RUNS = 4_096
 """Up to this many runs each is looked at by itself."""
 
@@ -178,8 +169,8 @@ def _among(values: np.ndarray, bound: Neighborhoods, reduce: np.ufunc) -> np.nda
 
 def _ordered(bound: Neighborhoods, place: np.ndarray) -> bool:
     """Every key but the query itself comes before its query."""
-    strict = bound - _loops(bound.queries)
-    return bool((_among(place, strict, np.maximum) < place[_query_of(strict)]).all())
+    strict = bound - Neighborhoods.loops(bound.queries)
+    return bool((_among(place, strict, np.maximum) < place[strict.run_rows]).all())
 
 
 # ------------------------------------------------------------------ properties
@@ -206,7 +197,7 @@ def _symmetric(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
 def _antisymmetric(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     if value:
         _fields(data)
-        return (bound & bound.T) <= _loops(bound.queries)
+        return (bound & bound.T) <= Neighborhoods.loops(bound.queries)
     i, j = _positions(_only(data, "pair"), bound.queries, 2)
     return i != j and bool(bound.contains(i, j)) and bool(bound.contains(j, i))
 
@@ -277,7 +268,7 @@ def _bipartition(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> boo
     if value:
         sides = _array(_only(data, "sides"), n, n)
         low, high = _among(sides, bound, np.minimum), _among(sides, bound, np.maximum)
-        other = 1 - sides[_query_of(bound)]
+        other = 1 - sides[bound.run_rows]
         return bool(np.isin(sides, (0, 1)).all() and (low == other).all() and (high == other).all())
     walk = _positions(_only(data, "odd_cycle"), n)
     if len(walk) % 2 == 0:
@@ -307,7 +298,7 @@ def _connected(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     inside = np.zeros(n, np.int64)
     inside[part] = 1
     low, high = _among(inside, bound, np.minimum), _among(inside, bound, np.maximum)
-    own = inside[_query_of(bound)]
+    own = inside[bound.run_rows]
     return bool((low == own).all() and (high == own).all())
 
 
@@ -334,7 +325,7 @@ def _identity(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
     n = bound.queries
     if value:
         _fields(data)
-        return bound == _loops(n)
+        return bound == Neighborhoods.loops(n)
     if "present" in data:
         i, j = _positions(_only(data, "present"), n, 2)
         return i != j and bool(bound.contains(i, j))
@@ -361,7 +352,7 @@ def _previous(bound: Neighborhoods, value: bool, data: dict[str, Any]) -> bool:
         if type(p) is not int or p < 0:
             return False
         p = min(p, max(n - 1, 0))
-        rows = _query_of(bound)
+        rows = bound.run_rows
         nearest = place[rows] - _among(place, bound, np.maximum)
         farthest = place[rows] - _among(place, bound, np.minimum)
         within = bool((nearest >= 0).all() and (farthest <= p).all())
@@ -395,7 +386,7 @@ def _block(bound: Neighborhoods, encoder: Any) -> tuple[int, int] | None:
     inside = np.zeros(n, np.int64)
     inside[members] = 1
     all_read = (_among(inside, bound, np.minimum) == 1).all()
-    all_readers = (inside[_query_of(bound)] == 0).all()
+    all_readers = (inside[bound.run_rows] == 0).all()
     sizes = members.size, n - members.size
     return sizes if all_read and all_readers and bound.num_edges == sizes[0] * sizes[1] else None
 

@@ -19,7 +19,7 @@ Option = TypeVar("Option")
 
 
 class _Drawn:
-    """The choices of `erlangen.relations.examples.Draw`, made by hypothesis."""
+    """The choices of `erlangen.relations.protocol.Draw`, made by hypothesis."""
 
     def __init__(self, draw: DrawFn) -> None:
         self._draw = draw

@@ -8,13 +8,10 @@ import numpy as np
 
 from erlangen.relations import sizes
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
-from erlangen.relations.lookup import is_torch
 from erlangen.relations.orders import Causal
-from erlangen.relations.relation import Relation
+from erlangen.relations.protocol import Draw
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.tables import with_heads
 from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _CAUSAL = Causal()
@@ -38,11 +35,11 @@ class ALiBi(WeightedRelation):
 
     __slots__ = ("slopes",)
     slopes: Any
-    structured = True
+    structured = _of_distance = True
+    _default, _named, _table, _dimensions = _CAUSAL, ("slopes",), "slopes", 1
 
     def __init__(self, slopes: Any, relation: Bindable = _CAUSAL) -> None:
-        values = tables.table(slopes, "ALiBi(slopes)", (0, 1))
-        super().__init__(relation, slopes=values if is_torch(values) else with_heads(values, 1))
+        super().__init__(relation, slopes=self._read(slopes))
 
     @staticmethod
     def slopes_for(heads: int) -> list[float]:
@@ -63,24 +60,9 @@ class ALiBi(WeightedRelation):
     def example(cls, n: int, draw: Draw) -> ALiBi:
         return cls(draw.integers(-3, 3, 1, 2), draw.relation(n))
 
-    @property
-    def heads(self) -> int:
-        return with_heads(self.slopes, 1).shape[0]
-
-    @property
-    def monotone(self) -> bool:
-        return any(unit.any() for unit in self._units(np.array([0]), np.array([1])))
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"slopes": self.slopes}
-
-    @classmethod
-    def _default(cls) -> Relation | None:
-        return _CAUSAL
-
     def _by_offset(self, offsets: np.ndarray) -> Any:
         distances = tables.beside(-np.abs(offsets), self.slopes)
-        return with_heads(tables.floats(self.slopes), 1)[:, None] * distances
+        return tables.floats(self._numbers)[:, None] * distances
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
         # Whatever real number a slope is, the biases are its sign times whole distances, up to scale.

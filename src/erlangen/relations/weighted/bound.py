@@ -8,7 +8,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.truth import Undecided
+from erlangen.relations.protocol import Undecided
 
 
 @final

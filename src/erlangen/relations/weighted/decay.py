@@ -8,13 +8,11 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations.catalogue import written
-from erlangen.relations.examples import Draw
 from erlangen.relations.families import Bindable
 from erlangen.relations.lookup import is_torch, readable
 from erlangen.relations.orders import Causal
-from erlangen.relations.relation import Relation
+from erlangen.relations.protocol import Draw
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.tables import with_heads
 from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _CAUSAL = Causal()
@@ -36,11 +34,11 @@ class Decay(WeightedRelation):
 
     __slots__ = ("rate",)
     rate: Any
-    structured = True
+    structured = _of_distance = True
+    _default, _named, _table, _dimensions = _CAUSAL, ("rate",), "rate", 1
 
     def __init__(self, rate: Any, relation: Bindable = _CAUSAL) -> None:
-        values = tables.table(rate, "Decay(rate)", (0, 1))
-        values = values if is_torch(values) else with_heads(values, 1)
+        values = self._read(rate)
         if (not is_torch(values) or readable(values)) and not (tables.exact(values) > 0).all():
             raise ParameterError(f"Decay(rate) takes numbers > 0, got {tables.written(values)}")
         super().__init__(relation, rate=values)
@@ -49,23 +47,8 @@ class Decay(WeightedRelation):
     def example(cls, n: int, draw: Draw) -> Decay:
         return cls([draw.choice([0.5, 0.9, 1, 2]) for _ in range(draw.integer(1, 2))], draw.relation(n))
 
-    @property
-    def heads(self) -> int:
-        return with_heads(self.rate, 1).shape[0]
-
-    @property
-    def monotone(self) -> bool:
-        return any(unit.any() for unit in self._units(np.array([0]), np.array([1])))
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"rate": self.rate}
-
-    @classmethod
-    def _default(cls) -> Relation | None:
-        return _CAUSAL
-
     def _by_offset(self, offsets: np.ndarray) -> Any:
-        rate = with_heads(tables.floats(self.rate), 1)
+        rate = tables.floats(self._numbers)
         logs = np.log(rate) if isinstance(rate, np.ndarray) else rate.log()
         return -logs[:, None] * tables.beside(-np.abs(offsets), self.rate)
 
