@@ -34,9 +34,9 @@ from erlangen.relations.triangles import Triangles as Triangles
 from erlangen.relations.triangles import WindowSquared as WindowSquared
 from erlangen.relations.weighted import WeightedNeighborhoods as WeightedNeighborhoods
 from erlangen.relations.weighted import WeightedRelation as WeightedRelation
-from erlangen.relations.weighted.alibi import ALiBi as ALiBi
-from erlangen.relations.weighted.decay import Decay as Decay
 from erlangen.relations.weighted.distance import Distance as Distance
+from erlangen.relations.weighted.falling import ALiBi as ALiBi
+from erlangen.relations.weighted.falling import Decay as Decay
 from erlangen.relations.weighted.general import Weighted as Weighted
 from erlangen.relations.weighted.position_buckets import RelativeBias as RelativeBias
 from erlangen.relations.windows import Dilated as Dilated

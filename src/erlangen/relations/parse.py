@@ -21,8 +21,9 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
+from difflib import get_close_matches
 from fractions import Fraction
-from inspect import isclass
+from inspect import isclass, signature
 from typing import Any
 
 from erlangen.errors import ErlangenError, ExpressionError
@@ -88,10 +89,10 @@ def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation | TernaryR
     """
     if not isinstance(text, str):
         raise ExpressionError(f"a relation is parsed from text, got {text!r}")
-    return _Reader(text).read()
+    return _ExpressionReader(text).read()
 
 
-class _Reader:
+class _ExpressionReader:
     """One walk over one text; it keeps the text so that errors can point into it."""
 
     def __init__(self, text: str) -> None:
@@ -230,8 +231,6 @@ class _Reader:
                         )
 
     def check_signature(self, node: ast.Call, name: str, arguments: list[Any], named: dict[str, Any]) -> None:
-        from inspect import signature
-
         taken = signature(WRITTEN[name])
         try:
             taken.bind(*arguments, **named)
@@ -332,8 +331,6 @@ class _Reader:
         else:
             raise self.error(node, f"{self.source(node)} cannot be called; {_GRAMMAR}")
         if name not in WRITTEN:
-            from difflib import get_close_matches
-
             lower = {known.lower(): known for known in WRITTEN}
             close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
             hint = f"did you mean {lower[close[0]]}?" if close else f"known are {', '.join(sorted(WRITTEN))}"

@@ -62,7 +62,7 @@ class AnyRelation(Undecided):
     - `axes`, `items`, `grid` and `at`: the single relations of batch items and heads.
     - `arity`: how many positions are related at a time. `is_bound`: whether it has been bound to sizes.
 
-    The defaults are those of a single relation without weights.
+    The defaults are those of a single relation, or of the support where that is another relation.
 
     >>> from erlangen.relations import ALiBi, Causal, Full, PerHead, WindowSquared
     >>> heads = PerHead([Causal(), Full()])
@@ -109,13 +109,18 @@ class AnyRelation(Undecided):
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when only these sizes fit, None when any do."""
-        return None
+        """(queries, keys) when only these sizes fit, None when any do.
+
+        >>> from erlangen.relations import ALiBi, Documents
+        >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
+        ((5, 5), None)
+        """
+        return None if self.support is self else self.support.own_sizes
 
     @property
     def data_dependent(self) -> bool:
         """Whether the neighborhoods depend on the data, not on sizes alone."""
-        return False
+        return False if self.support is self else self.support.data_dependent
 
     @property
     def support(self) -> Any:
@@ -130,12 +135,12 @@ class AnyRelation(Undecided):
     @property
     def axes(self) -> tuple[str, ...]:
         """What is told apart, outermost first: (), ("head",), ("item",) or ("item", "head")."""
-        return ()
+        return () if self.support is self else self.support.axes
 
     @property
     def items(self) -> tuple[Any, ...]:
         """What each batch item reads by: the members of a `Batch`, otherwise one for all."""
-        return (self,)
+        return (self,) if self.support is self else self.support.items
 
     def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
         """The single relations, items x heads, without weights; an axis of length 1 serves any number.
@@ -150,7 +155,7 @@ class AnyRelation(Undecided):
         ...
         erlangen.errors.ShapeError: PerHead([Causal(), Full()]) has 2 heads, but the tensors have 3
         """
-        return ((self,),)
+        return ((self,),) if self.support is self else self.support.grid(batch, heads)
 
     def at(self, item: int = 0, head: int = 0) -> Any:
         """The single relation of a batch item and a head.

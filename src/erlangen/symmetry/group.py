@@ -14,9 +14,6 @@ from erlangen.symmetry.components import components
 from erlangen.symmetry.group_shapes import PRINTED_DIGITS, Shape
 from erlangen.symmetry.moves import Move, permutation
 
-EVIDENCE = ("symbolic", "exact at n", "at least", "numeric")
-"""How a group is known: proven for every size; computed exactly at this size; a lower bound; measured."""
-
 
 @final
 class Generators(Sequence[np.ndarray]):

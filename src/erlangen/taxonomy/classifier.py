@@ -18,7 +18,7 @@ from erlangen.taxonomy.kinds import KINDS
 from erlangen.taxonomy.table1 import row
 from erlangen.taxonomy.ten_properties import PROPERTIES
 from erlangen.taxonomy.triple_properties import TRIPLE_PROPERTIES
-from erlangen.taxonomy.verdict_values import Bias, FamilyGroup, TernaryBias, Weights
+from erlangen.taxonomy.verdict_values import Bias, FamilyGroup, TernaryBias, WeightsVerdict
 from erlangen.taxonomy.verify import MAX_SEARCH
 
 MAX_FAMILY = 2_000_000
@@ -107,7 +107,7 @@ def _weighted(weighted: WeightedRelation, n: Any) -> Bias:
     refined = None
     if group is not None and bias.symmetry is not None:
         refined = group.order_text != bias.symmetry.order_text
-    weights = Weights(
+    weights = WeightsVerdict(
         repr(weighted.support),
         "Toeplitz" if weighted.structured else "per edge",
         weighted.heads,

@@ -38,7 +38,7 @@ class FamilyGroup:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightsVerdict:
     """The weights of a classified relation: their form and heads, the support and what it alone would keep.
 
     `refined` says whether weights break symmetries of the support; None where one of the groups is not known.
@@ -95,7 +95,7 @@ class Bias:
     certificates: dict[str, Certificate] = field(repr=False)
     evidence: str
     from_n: int | None = None
-    weights: Weights | None = None
+    weights: WeightsVerdict | None = None
 
     def __str__(self) -> str:
         where = f"n = {self.n}" if self.n is not None else f"every n >= {self.from_n or 0}"

@@ -50,19 +50,10 @@ class WeightedNeighborhoods(Undecided):
                 f"the log-weights of {neighborhoods} have shape (heads, {expected}), got {values.shape}"
             )
         self.neighborhoods = neighborhoods
+        self.queries, self.keys = neighborhoods.own_sizes
         self.toeplitz = toeplitz
         """The log-weight of j - i = p - (queries - 1), shape (heads, queries + keys - 1), or None."""
         self._per_edge = per_edge
-
-    @property
-    def queries(self) -> int:
-        """How many queries there are."""
-        return self.neighborhoods.queries
-
-    @property
-    def keys(self) -> int:
-        """How many keys there are."""
-        return self.neighborhoods.keys
 
     @property
     def num_edges(self) -> int:

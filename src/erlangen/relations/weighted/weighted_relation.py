@@ -148,34 +148,8 @@ class WeightedRelation(Shown, AnyRelation):
         return WeightedNeighborhoods(bound, per_edge=to_numpy(self.per_edge(bound)))
 
     @property
-    def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when support or weights fit these sizes only, else None.
-
-        >>> from erlangen.relations import ALiBi, Documents
-        >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
-        ((5, 5), None)
-        """
-        return self.support.own_sizes
-
-    @property
-    def data_dependent(self) -> bool:
-        """Whether the support depends on the data."""
-        return self.support.data_dependent
-
-    @property
     def weights(self) -> Self:
         return self
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.support.axes
-
-    @property
-    def items(self) -> tuple[Any, ...]:
-        return self.support.items
-
-    def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
-        return self.support.grid(batch, heads)
 
     # -------------------------------------------------------------------- value
 
