@@ -13,13 +13,12 @@ from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import Empty, Full, Neighborhoods, Relation, TernaryRelation, WeightedRelation
 from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.symmetry import Group, symmetry
-from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.certificates import MAX_SEARCH, Certificate, encode
 from erlangen.taxonomy.kinds import KINDS
 from erlangen.taxonomy.table1 import row
 from erlangen.taxonomy.ten_properties import PROPERTIES
 from erlangen.taxonomy.triple_properties import TRIPLE_PROPERTIES
 from erlangen.taxonomy.verdict_values import Bias, FamilyGroup, TernaryBias, WeightsVerdict
-from erlangen.taxonomy.verify import MAX_SEARCH
 
 MAX_FAMILY = 2_000_000
 """Windows wider than this are not answered for every n: their certificates are found at n = width + 2."""
