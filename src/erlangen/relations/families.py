@@ -181,9 +181,6 @@ class Family(Shown, AnyRelation):
         """
         return tuple(member.on(queries, keys) for member in self.members)
 
-    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
-        return np.stack([[one.on(queries, keys).dense() for one in item] for item in self.grid()])
-
 
 @written
 @final

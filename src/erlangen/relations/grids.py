@@ -40,8 +40,7 @@ class Grid(Relation):
         radii = tuple(sizes.count(r, "Grid(radius)") for r in radii)
         if len(radii) != len(lengths):
             raise ParameterError(f"Grid(radius) takes one radius or {len(lengths)}, got {radii}")
-        object.__setattr__(self, "shape", lengths)
-        object.__setattr__(self, "radius", radii)
+        self._fill(shape=lengths, radius=radii)
 
     @classmethod
     def example(cls, n: int, draw: Draw) -> Relation:
@@ -123,9 +122,7 @@ class GridOffset(Relation):
                 f"GridOffset takes as many distances as axes, got shape {lengths}, by {distances}, "
                 f"queries {cells}"
             )
-        object.__setattr__(self, "shape", lengths)
-        object.__setattr__(self, "by", distances)
-        object.__setattr__(self, "queries", cells)
+        self._fill(shape=lengths, by=distances, queries=cells)
 
     @classmethod
     def example(cls, n: int, draw: Draw) -> Relation:

@@ -91,8 +91,7 @@ class Global(Relation):
     queries: range | tuple[int, ...] = ()
 
     def __init__(self, keys: Iterable[int] = (), queries: Iterable[int] = ()) -> None:
-        object.__setattr__(self, "keys", _positions(keys, "Global(keys)"))
-        object.__setattr__(self, "queries", _positions(queries, "Global(queries)"))
+        self._fill(keys=_positions(keys, "Global(keys)"), queries=_positions(queries, "Global(queries)"))
 
     @classmethod
     def example(cls, n: int, draw: Draw) -> Global:

@@ -37,8 +37,10 @@ class Bipartite(Relation):
     decoder: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "encoder", sizes.size(self.encoder, "Bipartite(encoder)"))
-        object.__setattr__(self, "decoder", sizes.size(self.decoder, "Bipartite(decoder)"))
+        self._fill(
+            encoder=sizes.size(self.encoder, "Bipartite(encoder)"),
+            decoder=sizes.size(self.decoder, "Bipartite(decoder)"),
+        )
 
     @classmethod
     def example(cls, n: int, draw: Draw) -> Bipartite:

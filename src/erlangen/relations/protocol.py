@@ -87,7 +87,12 @@ class AnyRelation(Undecided):
     def __post_init__(self) -> None:
         for name in self._counts:
             number = sizes.count(getattr(self, name), f"{type(self).__name__}({name})", least=self._least)
-            object.__setattr__(self, name, number)
+            self._fill(**{name: number})
+
+    def _fill(self, **values: Any) -> None:
+        """Give a frozen relation its fields, while it is made."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         """The fields that differ from their defaults, by name."""

@@ -49,8 +49,6 @@ class Shown:
         """
         import torch  # relations do without, until a tensor is asked for
 
-        return torch.from_numpy(self._dense(queries, keys).copy())
-
-    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
         relation: Any = self
-        return relation.on(queries, keys).dense()
+        dense = np.array([[one.on(queries, keys).dense() for one in item] for item in relation.grid()])
+        return torch.from_numpy(dense if relation.axes else dense[0, 0])

@@ -67,8 +67,7 @@ class Graph(Relation):
         least = int(pairs.max(initial=-1)) + 1
         if nodes is not None and nodes < least:
             raise SizeError(f"Graph(nodes={nodes}) has an edge at position {least - 1}")
-        object.__setattr__(self, "_bound", Neighborhoods.from_edges(least, least, pairs))
-        object.__setattr__(self, "nodes", nodes)
+        self._fill(_bound=Neighborhoods.from_edges(least, least, pairs), nodes=nodes)
 
     @classmethod
     def example(cls, n: int, draw: Draw) -> Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -53,9 +54,7 @@ def identity(bound: Neighborhoods) -> Certificate:
     beside = first_beyond(bound, alone)
     if beside is not None:
         return Certificate("identity", False, {"present": list(beside)}, bound.queries)
-    return Certificate(
-        "identity", False, {"missing": [properties.reflexive(bound).data["missing"]] * 2}, bound.queries
-    )
+    return _refuse("identity", bound.queries, missing=[properties.reflexive(bound).data["missing"]] * 2)
 
 
 def total_order(bound: Neighborhoods) -> Certificate | None:
@@ -88,9 +87,7 @@ def previous(bound: Neighborhoods) -> Certificate:
     """
     n = bound.queries
 
-    def refuse(**data: object) -> Certificate:
-        return Certificate("previous", False, data, n)
-
+    refuse = partial(_refuse, "previous", n)
     loop = properties.reflexive(bound)
     if not loop.value:
         return refuse(missing=[loop.data["missing"]] * 2)
@@ -129,9 +126,7 @@ def bipartite(bound: Neighborhoods) -> Certificate:
     """
     n = bound.queries
 
-    def refuse(**data: object) -> Certificate:
-        return Certificate("bipartite", False, data, n)
-
+    refuse = partial(_refuse, "bipartite", n)
     if bound.num_edges == 0:
         return refuse(empty=True)
     reads = bound.degrees > 0
@@ -154,6 +149,10 @@ def bipartite(bound: Neighborhoods) -> Certificate:
 def _reader(bound: Neighborhoods, key: int) -> int:
     run = int(np.flatnonzero((bound.starts <= key) & (key < bound.stops))[0])
     return int(np.searchsorted(bound.indptr, run, side="right")) - 1
+
+
+def _refuse(claim: str, n: int, **data: object) -> Certificate:
+    return Certificate(claim, False, data, n)
 
 
 KINDS: dict[str, Callable[[Neighborhoods], Certificate | None]] = {

@@ -169,9 +169,7 @@ def unique_topological_order(bound: Neighborhoods) -> Certificate:
     free = np.flatnonzero(~bound.contains(order[1:], order[:-1]))
     if free.size == 0:
         return Certificate(claim, True, {"order": encode(order, bound.queries)}, bound.queries)
-    return Certificate(
-        claim, False, {"order": encode(order, bound.queries), "at": int(free[0])}, bound.queries
-    )
+    return _verdict(bound, claim, {"order": encode(order, bound.queries), "at": int(free[0])})
 
 
 def toeplitz(bound: Neighborhoods) -> Certificate:
@@ -207,9 +205,7 @@ def bipartition(bound: Neighborhoods) -> Certificate | None:
     edge = _inside_one_side(bound, sides)
     if edge is None:
         return Certificate("bipartition", True, {"sides": encode(sides, bound.queries)}, bound.queries)
-    return Certificate(
-        "bipartition", False, {"odd_cycle": _odd_cycle(Forest(parents, depths), *edge)}, bound.queries
-    )
+    return _verdict(bound, "bipartition", {"odd_cycle": _odd_cycle(Forest(parents, depths), *edge)})
 
 
 def _inside_one_side(bound: Neighborhoods, sides: np.ndarray) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -43,9 +44,7 @@ class WeightedRelation(Shown, AnyRelation):
     def __init__(self, support: Bindable, **values: Any) -> None:
         taken = f"{type(self).__name__}(relation=...) takes a Relation, PerHead or Batch"
         expect(support, taken, axes=("item", "head"))
-        object.__setattr__(self, "support", support)
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self._fill(support=support, **values)
 
     # ------------------------------------------- what each weighted relation says
 
@@ -171,14 +170,10 @@ class WeightedRelation(Shown, AnyRelation):
         return self & other if isinstance(other, Bindable) else super().__rand__(other)
 
     def __repr__(self) -> str:
-        listed = [f"{name}={_written(value)}" for name, value in self._arguments().items()]
+        listed = [f"{name}={tables.written(value)}" for name, value in self._arguments().items()]
         if self.support != self._default:
             listed.append(f"relation={self.support!r}")
         return f"{type(self).__name__}({', '.join(listed)})"
-
-    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
-        support: Any = self.support
-        return support._dense(queries, keys)
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other) or not isinstance(other, WeightedRelation):
@@ -186,7 +181,7 @@ class WeightedRelation(Shown, AnyRelation):
         if self.support != other.support:
             return False
         mine, theirs = self._arguments(), other._arguments()
-        return mine.keys() == theirs.keys() and all(_same(mine[name], theirs[name]) for name in mine)
+        return mine.keys() == theirs.keys() and all(tables.same(mine[name], theirs[name]) for name in mine)
 
     def __hash__(self) -> int:
         # Learned numbers may change in place, so they take no part.
@@ -196,21 +191,5 @@ class WeightedRelation(Shown, AnyRelation):
         raise AttributeError(f"{type(self).__name__} is frozen")
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), {**self._arguments(), "relation": self.support})
-
-
-def _rebuild(kind: type[WeightedRelation], arguments: dict[str, Any]) -> WeightedRelation:
-    """Copies and pickles are built anew: a frozen object cannot be filled in afterwards."""
-    return kind(**arguments)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or is_torch(value)
-
-
-def _written(value: Any) -> str:
-    return tables.written(value) if _is_table(value) else repr(value)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return tables.same(a, b) if _is_table(a) or _is_table(b) else a == b
+        """Copies and pickles are built anew: a frozen object cannot be filled in afterwards."""
+        return partial(type(self), **self._arguments(), relation=self.support), ()
