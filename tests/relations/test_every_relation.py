@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,15 @@ def test_every_relation_has_its_row_in_the_gallery(name):
         assert isinstance(eval(written, vars(er.relations)), kind)
     else:
         assert isinstance(parse(written), kind if isinstance(kind, type) else er.TernaryRelation)
+
+
+def test_finding_all_relations_stays_light():
+    code = "import erlangen.relations, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert "erlangen.relations.weighted.distance" in loaded
+    assert not {"torch", "hypothesis", "pybliss", "matplotlib", "scipy", "networkx"} & set(loaded)
 
 
 def test_the_former_name_of_ternary_relations_says_the_new_one():

@@ -114,11 +114,22 @@ class AnyRelation(Undecided):
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when only these sizes fit, None when any do.
+        """(queries, keys) when only this number of keys fits, with its own number of queries; None when any do.
 
-        >>> from erlangen.relations import ALiBi, Documents
+        An expression has the sizes of those of its parts that have any, and a weighted relation those of its
+        support. Parts with different keys are an error; of different queries the fewest count, as they are
+        the last positions.
+
+        >>> from erlangen.relations import ALiBi, Bipartite, Causal, Documents
+        >>> [r.own_sizes for r in (Bipartite(encoder=3, decoder=4), Causal() & Documents([2, 3]), Causal())]
+        [(7, 7), (5, 5), None]
         >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
         ((5, 5), None)
+        >>> (Documents([2, 3]) | Bipartite(1, 1)).own_sizes
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.SizeError: Documents(lengths=(2, 3)) | Bipartite(encoder=1, decoder=1) has parts of
+        different sizes: 5 queries x 5 keys and 2 queries x 2 keys
         """
         return None if self.support is self else self.support.own_sizes
 

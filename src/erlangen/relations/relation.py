@@ -158,24 +158,6 @@ class Relation(Shown, AnyRelation, ABC):
     # -------------------------------------- facts, which a relation answers if its default is not its own
 
     @property
-    def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when the relation fits this number of keys only, with its own number of queries.
-
-        None when it fits any. An expression has the sizes of those of its parts that have any. Parts with
-        different keys are an error; of different queries the fewest count, as they are the last positions.
-
-        >>> from erlangen.relations import Bipartite, Causal, Documents
-        >>> [r.own_sizes for r in (Bipartite(encoder=3, decoder=4), Causal() & Documents([2, 3]), Causal())]
-        [(7, 7), (5, 5), None]
-        >>> (Documents([2, 3]) | Bipartite(1, 1)).own_sizes
-        Traceback (most recent call last):
-        ...
-        erlangen.errors.SizeError: Documents(lengths=(2, 3)) | Bipartite(encoder=1, decoder=1) has parts of
-        different sizes: 5 queries x 5 keys and 2 queries x 2 keys
-        """
-        return None
-
-    @property
     def laws(self) -> frozenset[str]:
         """Properties that the relation has on every n it can be bound to; others may hold too, or not.
 
