@@ -114,7 +114,7 @@ class AnyRelation(Undecided):
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when only this number of keys fits, with its own number of queries; None when any do.
+        """(queries, keys) when only this number of keys fits, with its own number of queries; else None.
 
         An expression has the sizes of those of its parts that have any, and a weighted relation those of its
         support. Parts with different keys are an error; of different queries the fewest count, as they are
