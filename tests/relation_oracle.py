@@ -28,7 +28,7 @@ from erlangen.relations import (
     Ring,
     Window,
 )
-from erlangen.relations import operators as op
+from erlangen.relations import expressions as op
 
 
 def _document(lengths, position):
@@ -101,8 +101,8 @@ def dense(relation: Relation, queries: int, keys: int) -> np.ndarray:
             return out
         case op.Power():
             out = np.eye(keys, dtype=bool)[first:]
-            for _ in range(relation._exponent):
-                out = multiply(out, square(relation._base))
+            for _ in range(relation.exponent):
+                out = multiply(out, square(relation.operands[0]))
             return out
         case op.Closure():
             one = square(relation.operands[0])

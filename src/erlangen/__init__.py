@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from erlangen import errors, relations
 from erlangen.packages import lazily
 from erlangen.relations import *  # noqa: F403 (exactly what `relations.__all__` lists)
+from erlangen.relations.shown import Shown
 
 if TYPE_CHECKING:
     from erlangen import attention, equivariance, integrations, models, nn, taxonomy, testing, training
@@ -53,7 +54,9 @@ __all__ = [
 ]
 __all__ += relations.__all__
 
-_lazy, _names = lazily(__name__, {"hierarchy": "erlangen.paper.hierarchy"})
+_lazy, _names = lazily(
+    __name__, {"hierarchy": "erlangen.paper.hierarchy", "HyperRelation": "erlangen.TernaryRelation"}
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -62,6 +65,15 @@ def __getattr__(name: str) -> Any:
 
         return version("erlangen")
     return _lazy(name)
+
+
+def _drawing(*arguments: Any) -> Any:
+    from erlangen.show.drawing import drawing
+
+    return drawing(*arguments)
+
+
+Shown.drawing = staticmethod(_drawing)
 
 
 def __dir__() -> list[str]:

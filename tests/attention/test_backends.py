@@ -264,7 +264,7 @@ def test_the_former_arguments_of_plan_say_what_they_are_now():
 
 
 def test_the_tiles_of_a_relation_are_cut_once(monkeypatch):
-    from erlangen.relations import tiles
+    from erlangen.relations import tiling as tiles
 
     cut, plain = [], tiles.tile
     monkeypatch.setattr(tiles, "tile", lambda near, size: cut.append(size) or plain(near, size))

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from erlangen.cli import app
 from erlangen.commands.guards import time_limit
 from erlangen.errors import DataError, ErlangenError, ParameterError
-from erlangen.relations import files, parse
-from erlangen.relations.files import read_relation
+from erlangen.relations import parse
+from erlangen.relations import relation_files as files
+from erlangen.relations.relation_files import read_relation
 
 
 def run(*arguments):

@@ -14,7 +14,7 @@ from torch import nn
 import erlangen as er
 from erlangen.errors import ErlangenError
 from erlangen.models import GPT
-from erlangen.relations import files
+from erlangen.relations import relation_files as files
 from erlangen.relations.parse import parse
 from erlangen.taxonomy import Certificate, verify
 from erlangen.training import checkpoint, plain_pickle

@@ -7,8 +7,8 @@ import pytest
 
 import erlangen.nn.attention
 import erlangen.paper.theorems.weight_items as items
+import erlangen.symmetry.structures
 import erlangen.symmetry.symmetries
-import erlangen.symmetry.weighted
 from erlangen.attention import attend
 from erlangen.attention.binding import clear_cache
 from erlangen.paper.theorems import run
@@ -64,7 +64,7 @@ def test_weights_added_after_the_softmax(monkeypatch):
 def test_a_group_of_the_weights_as_they_are(monkeypatch):
     """Without the gauge the group is too small: rows are compared as they are."""
     monkeypatch.setattr(
-        erlangen.symmetry.weighted,
+        erlangen.symmetry.structures,
         "weight_classes",
         lambda logs, degrees: (np.unique(logs, return_inverse=True)[1], False),
     )

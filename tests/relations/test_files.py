@@ -7,7 +7,7 @@ import pytest
 
 from erlangen.errors import DataError, ErlangenError
 from erlangen.relations import Causal, FromMask, Graph
-from erlangen.relations.files import is_relation_file, read_relation
+from erlangen.relations.relation_files import is_relation_file, read_relation
 
 
 def test_masks_round_trip(tmp_path):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
 
 import erlangen as er
 from erlangen.attention import attend, plan
-from erlangen.relations import registry
+from erlangen.relations import catalogue
 from erlangen.relations.parse import parse
 from erlangen.show.drawing import drawing
 from erlangen.symmetry import stack_symmetry, symmetry, translations
 from erlangen.taxonomy import classify, verify
+from erlangen.testing.strategies import leaves
+from relation_oracle import PAIR
+from relation_oracle import dense as oracle
+from relation_questions import QUESTIONS, drawn
 
 TOY = '''
 from dataclasses import dataclass
@@ -26,7 +33,7 @@ from typing import final
 import numpy as np
 
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.registry import written
+from erlangen.relations.catalogue import written
 from erlangen.relations.relation import Relation
 
 
@@ -54,14 +61,12 @@ N = 7
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    path = tmp_path / "toy_tree.py"
-    path.write_text(TOY)
-    spec = importlib.util.spec_from_file_location("toy_tree", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "toy_tree", module)
-    spec.loader.exec_module(module)
-    yield module.Tree(2)
-    del registry.WRITTEN["Tree"]
+    """The toy, whose file lies in a folder of the package: it is found, as every other file is."""
+    (tmp_path / "toy_tree.py").write_text(TOY)
+    monkeypatch.setattr(er.relations, "__path__", [*er.relations.__path__, str(tmp_path)])
+    catalogue.discover(er.relations.__path__, er.relations.__name__)
+    yield catalogue.WRITTEN["Tree"](2)
+    del catalogue.WRITTEN["Tree"], sys.modules["erlangen.relations.toy_tree"]
 
 
 def dense(n: int) -> np.ndarray:
@@ -133,15 +138,45 @@ def test_an_audit_that_expects_it(tree):
     assert er.audit(model, inputs, expect=er.Identity()).verdict == "violated"
 
 
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_it_answers_what_is_asked_of_every_relation(tree, question):
+    @given(st.data(), st.integers(1, 6))
+    @settings(max_examples=5, deadline=None)
+    def ask(data, n):
+        QUESTIONS[question](*drawn(data, "Tree", n))
+
+    ask()
+
+
+def test_one_line_is_its_oracle_and_it_is_drawn_with_the_others(tree, monkeypatch):
+    monkeypatch.setitem(PAIR, type(tree), lambda r, i, j, n: i == j or (i > 0 and j == (i - 1) // r.arity_))
+
+    assert find(leaves(6), lambda leaf: type(leaf) is type(tree)) == tree
+    for queries in range(7):
+        assert np.array_equal(tree.on(queries, 6).dense(), oracle(tree, queries, 6))
+
+
+def test_one_more_file_is_one_more_name(tmp_path):
+    """In a copy of the package, into which nothing but the file of the toy was written."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    copy = shutil.copytree(Path(er.__file__).parent, tmp_path / "erlangen", ignore=ignored)
+    (copy / "relations" / "toy_tree.py").write_text(TOY)
+    code = """
+        import sys; from importlib.machinery import PathFinder; sys.meta_path.insert(0, PathFinder)
+        sys.path.insert(0, sys.argv[1])
+        import erlangen as er; from erlangen.relations import Tree; from erlangen.relations.parse import parse
+        from erlangen.testing.strategies import LEAVES
+        assert er.__file__.startswith(sys.argv[1]) and er.Tree is Tree in LEAVES and "Tree" in er.__all__
+        assert parse("Tree(3) & Causal()").on(4) == (Tree(3) & er.Causal()).on(4)
+        print("hypothesis" in sys.modules, "torch" in sys.modules)
+    """
+    lines = "\n".join(line.strip() for line in code.splitlines())
+    told = subprocess.run(
+        [sys.executable, "-c", lines, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert told.stdout.split() == ["True", "False"]
+
+
 def test_two_relations_cannot_have_one_name(tree):
     with pytest.raises(ValueError, match="called Tree"):
-        registry.written(type("Tree", (), {}))
-
-
-@pytest.mark.parametrize("name", sorted(registry.WRITTEN))
-def test_every_relation_is_public_and_in_the_documents(name):
-    assert name in er.relations.__all__ or name == "Fano"
-    assert getattr(er, name) is registry.WRITTEN[name]
-    root = Path(__file__).parents[2]
-    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    assert any(f"{name}(" in page.read_text() for page in pages)
+        catalogue.written(type("Tree", (), {}))

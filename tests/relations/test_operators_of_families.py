@@ -10,8 +10,8 @@ import pytest
 
 import erlangen as er
 from erlangen.errors import ParameterError
-from erlangen.relations.hyper import HyperRelation
-from erlangen.relations.parse import HYPER, KNOWN, WEIGHTED
+from erlangen.relations.catalogue import WRITTEN
+from erlangen.relations.ternary import TernaryRelation
 from erlangen.symmetry import translations
 
 VALUES = [
@@ -31,8 +31,8 @@ def test_nothing_relational_has_a_truth_value(value):
 
 
 def test_every_kind_is_without_truth():
-    kinds = {*KNOWN.values(), *WEIGHTED.values(), *(k for k in HYPER.values() if isinstance(k, type))}
-    relational = {kind for kind in kinds if hasattr(kind, "__and__") or issubclass(kind, HyperRelation)}
+    kinds = {kind for kind in WRITTEN.values() if isinstance(kind, type)}
+    relational = {kind for kind in kinds if hasattr(kind, "__and__") or issubclass(kind, TernaryRelation)}
     assert all("__bool__" in dir(kind) for kind in relational)
     assert len(relational) > 25
 

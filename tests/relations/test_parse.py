@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -34,9 +35,12 @@ from erlangen.relations import (
     Ring,
     Window,
 )
+from erlangen.relations.catalogue import kinds
 from erlangen.relations.families import Family
-from erlangen.relations.parse import KNOWN, MAX_DEPTH, MAX_OPERATORS, parse
+from erlangen.relations.parse import MAX_DEPTH, MAX_OPERATORS, parse
+from erlangen.testing.strategies import examples
 
+KNOWN = kinds(Relation, Family)
 small = st.integers(0, 9)
 positive = st.integers(1, 9)
 positions = st.one_of(st.lists(small, max_size=4), st.builds(range, small, small, positive))
@@ -67,6 +71,9 @@ LEAVES: dict[type, st.SearchStrategy] = {
     FromMask: st.builds(FromMask, st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=4)),
     Nearest: st.builds(Nearest, small),
 }  # fmt: skip
+
+for _kind in set(kinds(Relation).values()):  # one that has no strategy here is made as it says
+    LEAVES.setdefault(_kind, st.integers(0, 6).flatmap(partial(examples, _kind)))
 
 
 def _combined(inner: st.SearchStrategy[Relation]) -> st.SearchStrategy[Relation]:

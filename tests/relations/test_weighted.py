@@ -33,7 +33,7 @@ from erlangen.relations import (
     Weighted,
     Window,
 )
-from erlangen.relations.weighted.relative_bias import buckets_of
+from erlangen.relations.weighted.position_buckets import buckets_of
 
 RING = [(i, (i + s) % 6) for i in range(6) for s in (1, -1)]
 TABLE = [[0.0, 0.5, -1.0, 2.0, 1.5, -2.0, 3.0, 0.25], [1.0, 0.0, 2.0, 0.0, -1.0, 4.0, 2.5, 1.0]]

@@ -24,10 +24,13 @@ from erlangen.relations import (
     WeightedRelation,
     Window,
 )
+from erlangen.relations.catalogue import kinds
 from erlangen.relations.families import Family
-from erlangen.relations.parse import WEIGHTED, parse
+from erlangen.relations.parse import parse
 from erlangen.relations.relation import Relation
+from erlangen.testing.strategies import examples
 
+WEIGHTED = kinds(WeightedRelation)
 numbers = st.one_of(st.integers(-9, 9), st.floats(-4, 4, width=32), st.fractions(-3, 3, max_denominator=7))
 supports = st.sampled_from([Causal(), Full(), Window(2, 1), Causal() & Window(3) | Padding(2)])
 heads = st.one_of(
@@ -67,6 +70,10 @@ KINDS = {
         st.builds(lambda v: Weighted(Graph([(0, 1), (1, 0)]), edges=v), lists(2)),
     ),
 }
+
+
+for _kind in WEIGHTED.values():  # one that has no strategy here is made as it says
+    KINDS.setdefault(_kind, examples(_kind, 3))
 
 
 def test_every_weighted_relation_is_known_and_tested():

@@ -10,13 +10,13 @@ import pytest
 from erlangen.errors import ErlangenError, ParameterError, SizeError
 from erlangen.relations import Batch, Causal, FromMask, Full, Graph, Grid, Neighborhoods, Ring
 from erlangen.symmetry import automorphisms as module
-from erlangen.symmetry import search as search_module
+from erlangen.symmetry import bliss_search as search_module
 from erlangen.symmetry import stack_symmetry, symmetry
+from erlangen.symmetry.bliss_search import Component, search
+from erlangen.symmetry.group_shapes import TRIVIAL, Symmetric
 from erlangen.symmetry.moves import Move, keeps
 from erlangen.symmetry.naming import recognise
 from erlangen.symmetry.refinement import refine
-from erlangen.symmetry.search import Part, search
-from erlangen.symmetry.shapes import TRIVIAL, Symmetric
 from erlangen.symmetry.twins import equal_rows, reduce
 
 
@@ -112,9 +112,9 @@ def test_a_graph_too_large_for_the_budget_is_not_begun(monkeypatch):
 @pytest.mark.parametrize(
     "wrong",
     [
-        Part(np.arange(5)[None, :], [np.array([1, 0, 2, 3, 4])], 2, complete=True),
-        Part(np.arange(5)[None, :], [np.array([0, 2, 3, 4, 1])], 4, complete=True),
-        Part(np.array([[0, 1], [2, 3]]), [], 1, complete=True),
+        Component(np.arange(5)[None, :], [np.array([1, 0, 2, 3, 4])], 2, complete=True),
+        Component(np.arange(5)[None, :], [np.array([0, 2, 3, 4, 1])], 4, complete=True),
+        Component(np.array([[0, 1], [2, 3]]), [], 1, complete=True),
     ],
 )
 def test_a_corrupted_generator_is_refused(monkeypatch, wrong):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import erlangen.symmetry.ternary as module
+import erlangen.symmetry.symmetries as module
 from erlangen.errors import ErlangenError, ParameterError, SizeError
 from erlangen.relations import (
     AffinePlane,

@@ -30,7 +30,7 @@ from erlangen.relations import (
     Window,
 )
 from erlangen.symmetry import stack_symmetry, symmetry
-from erlangen.symmetry.weighted import layers, weight_classes
+from erlangen.symmetry.structures import structure, weight_classes
 from symmetry_brute import every_permutation, same_group
 
 CUBE = [(a, a ^ (1 << b)) for a in range(8) for b in range(3)]
@@ -229,9 +229,9 @@ def test_too_many_edges_is_a_lower_bound():
         symmetry(weighted, 4000, joint=False)
 
 
-def test_the_layers_are_the_weights():
+def test_the_relations_are_the_weights():
     weighted = Weighted(Causal(), [[0, 0, 0], [1, 2, 0], [3, 3, 4]])
-    told = layers(weighted, 3, 3)
+    told = structure(weighted, 3, 3)
     code = sum(layer.dense().astype(int) << bit for bit, layer in enumerate(told.relations))
     assert code[0, 0] == code[1, 1] == code[2, 2]
     assert code[1, 0] == code[2, 0] == code[2, 1]

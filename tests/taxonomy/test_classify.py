@@ -31,7 +31,7 @@ from erlangen.relations import (
     Window,
 )
 from erlangen.taxonomy import Certificate, classify, verify
-from erlangen.taxonomy.properties import PROPERTIES
+from erlangen.taxonomy.ten_properties import PROPERTIES
 from erlangen.taxonomy.verify import order_of
 from erlangen.testing.strategies import relations
 

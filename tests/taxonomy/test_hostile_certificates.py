@@ -10,8 +10,8 @@ import pytest
 
 import erlangen as er
 from erlangen.errors import DataError
-from erlangen.taxonomy import Certificate, automorphisms, classify, verify
-from erlangen.taxonomy.automorphisms import full_order, generated_order
+from erlangen.taxonomy import Certificate, classify, count_automorphisms, verify
+from erlangen.taxonomy.count_automorphisms import full_order, generated_order
 
 GOOD = {"claim": "transitive", "value": True, "n": 4, "data": {}}
 
@@ -104,8 +104,8 @@ HONEST = [
 def test_honest_certificates_at_the_largest_size_take_few_steps(relation, monkeypatch):
     """Counting all automorphisms refined thousands of colourings: 5 to 21 seconds."""
     refined = []
-    refine = automorphisms._refine
-    monkeypatch.setattr(automorphisms, "_refine", lambda *given: refined.append(1) or refine(*given))
+    refine = count_automorphisms._refine
+    monkeypatch.setattr(count_automorphisms, "_refine", lambda *given: refined.append(1) or refine(*given))
     for claim, proof in classify(relation, 24).certificates.items():
         assert verify(json.loads(proof.to_json()), relation.on(24)), claim
     assert len(refined) < 200

@@ -14,7 +14,7 @@ import taxonomy_brute as brute
 from erlangen.relations import Causal, Documents, Full, Neighborhoods, Window
 from erlangen.taxonomy import Certificate, verify
 from erlangen.taxonomy.kinds import KINDS
-from erlangen.taxonomy.properties import PROPERTIES
+from erlangen.taxonomy.ten_properties import PROPERTIES
 
 masks = st.integers(0, 5).flatmap(lambda n: arrays(bool, (n, n)))
 orders = st.integers(1, 6).flatmap(lambda n: st.permutations(range(n)))

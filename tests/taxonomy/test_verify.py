@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import erlangen.taxonomy.automorphisms
 import erlangen.taxonomy.certificates
+import erlangen.taxonomy.count_automorphisms
 import taxonomy_brute as brute
 from erlangen.errors import DataError, ParameterError
 from erlangen.relations import (
@@ -31,13 +31,11 @@ from erlangen.relations import (
     Ring,
     Window,
 )
-from erlangen.taxonomy import Certificate, classify, verify
-from erlangen.taxonomy.automorphisms import count_automorphisms, generated_order
+from erlangen.taxonomy import Certificate, claims, classify, verify
 from erlangen.taxonomy.certificates import decode, encode
+from erlangen.taxonomy.count_automorphisms import count_automorphisms, generated_order
 from erlangen.taxonomy.ranges import extreme
 from erlangen.taxonomy.verify import order_of
-
-verifier = sys.modules["erlangen.taxonomy.verify"]  # the package has a function of this name
 
 CHECKED = [
     (Causal(), 5),
@@ -212,14 +210,16 @@ def test_unknown_claims_are_rejected():
 
 def test_the_checker_imports_nothing_of_the_classifier():
     allowed = {
-        "erlangen.taxonomy.automorphisms",
+        "erlangen.taxonomy.claims",
+        "erlangen.taxonomy.count_automorphisms",
         "erlangen.taxonomy.certificates",
         "erlangen.errors",
         "erlangen.relations",
     }
     modules = (
-        sys.modules["erlangen.taxonomy.verify"],
-        erlangen.taxonomy.automorphisms,
+        sys.modules["erlangen.taxonomy.verify"],  # the package has a function of this name
+        claims,
+        erlangen.taxonomy.count_automorphisms,
         erlangen.taxonomy.certificates,
     )
     for module in modules:
@@ -299,14 +299,15 @@ def taxonomy_imports(module: str, seen: set[str]) -> set[str]:
                 [node.module.split(".")[-1]] if node.module.count(".") == 2 else [a.name for a in node.names]
             )
             for name in set(names) - seen:
-                seen |= {name} | (set() if name == "verify" else taxonomy_imports(name, seen | {name}))
+                seen |= {name} | taxonomy_imports(name, seen | {name})
     return seen
 
 
 def test_nothing_is_shared_with_the_classifier():
-    finder = taxonomy_imports("classify", set()) - {"verify"}  # of which it knows how far it can search
-    assert {"ranges", "search", "properties", "kinds"} <= finder
-    assert taxonomy_imports("verify", set()) & finder == {"certificates"}
+    finder, checker = taxonomy_imports("classifier", set()), taxonomy_imports("verify", set())
+    assert {"ranges", "orders_and_forests", "ten_properties", "kinds"} <= finder
+    assert {"claims", "count_automorphisms"} <= checker
+    assert finder & checker == {"certificates"}
 
 
 @given(data=st.data())
@@ -316,7 +317,7 @@ def test_extremes_of_many_runs_are_those_of_each(data):
     bound = Neighborhoods.from_edges(n, n, data.draw(pairs))
     values = np.array(data.draw(st.lists(st.integers(-9, 9), min_size=n, max_size=n)))
     for reduce in (np.maximum, np.minimum):
-        one_by_one = verifier._among(values, bound, reduce)
+        one_by_one = claims._among(values, bound, reduce)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(verifier, "FEW_RUNS", 0)
-            assert np.array_equal(verifier._among(values, bound, reduce), one_by_one)
+            patch.setattr(claims, "FEW_RUNS", 0)
+            assert np.array_equal(claims._among(values, bound, reduce), one_by_one)

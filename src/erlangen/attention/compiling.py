@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from erlangen.relations import Batch, PerHead, Relation, operators  # noqa: F401 (its classes are registered)
+from erlangen.relations import Batch, PerHead, Relation, algebra  # noqa: F401 (its classes are registered)
 
 uncompiled: Any = torch.compiler.disable
 """Decorates what is never a part of a graph."""

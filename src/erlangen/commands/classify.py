@@ -11,8 +11,8 @@ import typer
 from erlangen.commands.exit_codes import reports_errors
 from erlangen.commands.guards import SECONDS, Seconds, small_enough, time_limit
 from erlangen.errors import ParameterError
-from erlangen.relations.files import is_relation_file, read_relation
 from erlangen.relations.parse import parse
+from erlangen.relations.relation_files import is_relation_file, read_relation
 
 if TYPE_CHECKING:
     from erlangen.taxonomy import Bias, Certificate, TernaryBias

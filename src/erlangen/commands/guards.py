@@ -34,7 +34,7 @@ def small_enough(relation: Any, n: int | None, keys: int | None = None) -> None:
     erlangen.errors.SizeError: Causal() on 2,000,000,000 queries x 2,000,000,000 keys needs about
     2,000,000,000 runs, more than the 5,000,000 that are looked at; choose smaller sizes
     """
-    from erlangen.relations.hyper import points
+    from erlangen.relations.ternary import points
     from erlangen.show.affordable import affordable, members
 
     if relation.arity != 2:

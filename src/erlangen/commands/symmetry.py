@@ -9,8 +9,8 @@ import typer
 
 from erlangen.commands.exit_codes import reports_errors
 from erlangen.commands.guards import SECONDS, Seconds, small_enough, time_limit
-from erlangen.relations.files import is_relation_file, read_relation
 from erlangen.relations.parse import parse
+from erlangen.relations.relation_files import is_relation_file, read_relation
 
 HELP = """The symmetry group of the relation EXPRESSION: which permutations of positions a layer with it
 keeps.

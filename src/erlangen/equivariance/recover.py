@@ -17,8 +17,8 @@ from erlangen.relations import sizes
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.symmetry.automorphisms import automorphisms, least_order
 from erlangen.symmetry.group import Group, Oracle
+from erlangen.symmetry.group_shapes import Unnamed
 from erlangen.symmetry.moves import Move
-from erlangen.symmetry.shapes import Unnamed
 from erlangen.symmetry.symmetries import symmetry
 
 _SUPPORT = 1e-9

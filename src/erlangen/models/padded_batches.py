@@ -7,7 +7,7 @@ from torch import Tensor
 
 from erlangen.errors import ShapeError
 from erlangen.relations import Batch, PerHead, Relation
-from erlangen.relations.partitions import keys_read
+from erlangen.relations.key_sets import keys_read
 
 
 def unpadded(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from erlangen.relations import Bindable, Full, sizes
 from erlangen.relations import RelativeBias as RelativeBiasRelation
-from erlangen.relations.weighted.relative_bias import check_buckets
+from erlangen.relations.weighted.position_buckets import check_buckets
 
 
 class RelativeBias(nn.Module):

@@ -1,71 +1,31 @@
-"""Relations as values: which keys each query reads, symbolically and, bound to sizes, exactly."""
+"""Relations as values: which keys each query reads, symbolically and, bound to sizes, exactly.
 
-from erlangen.relations.depth import reach
-from erlangen.relations.families import Batch, Bindable, PerHead
-from erlangen.relations.geometries import AffinePlane, Fano, Geometry, Lines, ProjectivePlane
-from erlangen.relations.graphs import FromMask, Graph, Nearest, Random
-from erlangen.relations.grids import Grid
-from erlangen.relations.hyper import HyperRelation, Triples
+Every module of this folder is imported, and every class marked `@written` is a name of the package: a new
+relation is a new file. Type checkers read `__init__.pyi`, which docs/list_relations.py writes.
+"""
+
+from erlangen.packages import moved
+from erlangen.relations.catalogue import WRITTEN, discover
+from erlangen.relations.families import Bindable, reach
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.offsets import GridOffset, Offset
-from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
-from erlangen.relations.partitions import Bipartite, Blocks, Documents, Global, Padding
 from erlangen.relations.relation import Relation
-from erlangen.relations.tiles import Tiles
-from erlangen.relations.triangles import Triangles, WindowSquared
-from erlangen.relations.weighted import (
-    ALiBi,
-    Decay,
-    Distance,
-    RelativeBias,
-    Weighted,
-    WeightedNeighborhoods,
-    WeightedRelation,
-)
-from erlangen.relations.windows import Dilated, Ring, Window
+from erlangen.relations.ternary import TernaryRelation
+from erlangen.relations.tiling import Tiles
+from erlangen.relations.weighted import WeightedNeighborhoods, WeightedRelation
+
+discover(__path__, __name__)
+globals().update(WRITTEN)
 
 __all__ = [
-    "ALiBi",
-    "AffinePlane",
-    "Batch",
     "Bindable",
-    "Bipartite",
-    "Blocks",
-    "Causal",
-    "Decay",
-    "Dilated",
-    "Distance",
-    "Documents",
-    "Empty",
-    "Fano",
-    "FromMask",
-    "Full",
-    "Geometry",
-    "Global",
-    "Graph",
-    "Grid",
-    "GridOffset",
-    "HyperRelation",
-    "Identity",
-    "Lines",
-    "Nearest",
     "Neighborhoods",
-    "Offset",
-    "Padding",
-    "PerHead",
-    "Prefix",
-    "ProjectivePlane",
-    "Random",
     "Relation",
-    "RelativeBias",
-    "Ring",
+    "TernaryRelation",
     "Tiles",
-    "Triangles",
-    "Triples",
-    "Weighted",
     "WeightedNeighborhoods",
     "WeightedRelation",
-    "Window",
-    "WindowSquared",
     "reach",
 ]
+__all__ = sorted([*__all__, *WRITTEN])  # pyright: ignore[reportUnsupportedDunderAll]
+
+__getattr__ = moved(__name__, {"HyperRelation": "erlangen.relations.TernaryRelation"})

@@ -6,9 +6,12 @@ first list every run of every row that is read, many times more than the result 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from erlangen.relations.neighborhoods import Neighborhoods
+if TYPE_CHECKING:
+    from erlangen.relations.neighborhoods import Neighborhoods  # which is composed by these
 
 MAX_BITS = 1 << 31
 """Most pairs (queries x keys) that are held as bits: 256 MB."""
@@ -24,6 +27,7 @@ def fits(queries: int, keys: int) -> bool:
 def pack(rows: Neighborhoods, columns: np.ndarray | None = None) -> np.ndarray:
     """Row i as 64-bit words: key j is bit j % 64 of word j // 64; or key columns[j], with `columns` in order.
 
+    >>> from erlangen.relations import Neighborhoods
     >>> pack(Neighborhoods.from_edges(2, 70, [(0, 1), (1, 64)])).tolist()
     [[2, 0], [0, 1]]
     """
@@ -38,31 +42,33 @@ def pack(rows: Neighborhoods, columns: np.ndarray | None = None) -> np.ndarray:
     return packed.view("<u8")
 
 
-def unpack(words: np.ndarray, keys: int, columns: np.ndarray | None = None) -> Neighborhoods:
-    """The neighborhoods that `pack` wrote; with `columns`, key j is the one it wrote as columns[j].
+def unpack(words: np.ndarray, like: Neighborhoods, columns: np.ndarray | None = None) -> Neighborhoods:
+    """Neighborhoods with the keys of `like`, as `pack` wrote them; with `columns`, key j as columns[j].
 
-    >>> unpack(pack(Neighborhoods.from_edges(2, 70, [(0, 1), (1, 64)])), 70).edges().tolist()
+    >>> from erlangen.relations import Neighborhoods
+    >>> rows = Neighborhoods.from_edges(2, 70, [(0, 1), (1, 64)])
+    >>> unpack(pack(rows), rows).edges().tolist()
     [[0, 1], [1, 64]]
     """
-    queries = len(words)
+    queries, keys, made = len(words), like.keys, type(like)
     step = max(1, _CHUNK // max(keys, 1))
     counts, starts, stops = [np.zeros(1, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for first in range(0, queries, step):
         bits = np.ascontiguousarray(words[first : first + step]).view(np.uint8)
         dense = np.unpackbits(bits, axis=1, count=keys, bitorder="little")
-        part = Neighborhoods.from_dense(dense if columns is None else dense[:, columns])
+        part = made.from_dense(dense if columns is None else dense[:, columns])
         counts.append(np.diff(part.indptr))
         starts.append(part.starts)
         stops.append(part.stops)
     indptr = np.cumsum(np.concatenate(counts))
-    return Neighborhoods(queries, keys, indptr, np.concatenate(starts), np.concatenate(stops))
+    return made(queries, keys, indptr, np.concatenate(starts), np.concatenate(stops))
 
 
 def compose(first: Neighborhoods, second: Neighborhoods) -> Neighborhoods:
     """Two steps, as `Neighborhoods.compose`: each run of a row is covered by two blocks of 2^t rows."""
     lengths = first.stops - first.starts
     levels = np.frexp(lengths.astype(np.float64))[1] - 1
-    rows = np.repeat(np.arange(first.queries, dtype=np.int64), np.diff(first.indptr))
+    rows = first.run_rows
     block, span = pack(second), 1
     out = np.zeros((first.queries, block.shape[1]), block.dtype)
     for level in range(int(levels.max(initial=-1)) + 1):
@@ -72,7 +78,7 @@ def compose(first: Neighborhoods, second: Neighborhoods) -> Neighborhoods:
         if level < levels.max():
             block = block[:-span] | block[span:]
             span *= 2
-    return unpack(out, second.keys)
+    return unpack(out, second)
 
 
 def _gather(out: np.ndarray, rows: np.ndarray, block: np.ndarray, picked: np.ndarray) -> None:
@@ -89,6 +95,7 @@ def close(step: Neighborhoods) -> Neighborhoods:
 
     Sets of positions are Python integers, whose bits are the positions.
 
+    >>> from erlangen.relations import Neighborhoods
     >>> close(Neighborhoods.from_edges(4, 4, [(0, 1), (1, 2), (2, 1)])).edges().tolist()
     [[0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [2, 2]]
     """
@@ -120,7 +127,7 @@ def close(step: Neighborhoods) -> Neighborhoods:
         first = last
     words = -(-n // 64)
     packed = np.frombuffer(b"".join(r.to_bytes(words * 8, "little") for r in reach), "<u8").reshape(-1, words)
-    return unpack(packed, n, place).restrict(part_of[place])
+    return unpack(packed, step, place).restrict(part_of[place])
 
 
 def _integers(words: np.ndarray) -> list[int]:

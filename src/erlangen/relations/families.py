@@ -1,27 +1,30 @@
-"""Relations that differ from head to head, or from one batch item to the next."""
+"""Relations that differ from head to head, or from one batch item to the next; what a stack of them reads."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from erlangen.errors import ParameterError, ShapeError, SizeError
-from erlangen.relations.graphs import FromMask
+from erlangen.relations.catalogue import written
+from erlangen.relations.dense_mask import FromMask
+from erlangen.relations.key_sets import keys_read
 from erlangen.relations.lookup import booleans, to_numpy
-from erlangen.relations.partitions import keys_read
-from erlangen.relations.protocol import AnyRelation
-from erlangen.relations.registry import written
+from erlangen.relations.orders import Identity
+from erlangen.relations.protocol import AnyRelation, Draw
 from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class Family(Shown, AnyRelation):
     """A tuple of relations with the operators of relations, member by member. Frozen and hashable."""
 
-    __slots__ = ("members",)
     members: tuple[Any, ...]
 
     def __init__(self, members: Iterable[Any]) -> None:
@@ -36,26 +39,14 @@ class Family(Shown, AnyRelation):
     def _accepts(self, member: Any) -> bool:
         return isinstance(member, Relation)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{', '.join(map(repr, self.members))}])"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Family) and self.members == other.members
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self.members))
 
     def __len__(self) -> int:
         return len(self.members)
 
     def __getitem__(self, index: int) -> Any:
         return self.members[index]
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.members,)
 
     @property
     def data_dependent(self) -> bool:
@@ -190,12 +181,10 @@ class Family(Shown, AnyRelation):
         """
         return tuple(member.on(queries, keys) for member in self.members)
 
-    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
-        return np.stack([[one.on(queries, keys).dense() for one in item] for item in self.grid()])
-
 
 @written
 @final
+@dataclass(frozen=True, init=False, repr=False)
 class PerHead(Family):
     """One relation per attention head.
 
@@ -204,8 +193,11 @@ class PerHead(Family):
     PerHead([Window(lookback=3), Dilated(step=4) & Causal()])
     """
 
-    __slots__ = ()
     _axis = "head"
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> PerHead:
+        return cls(draw.relation(n) for _ in range(draw.integer(1, 3)))
 
     @classmethod
     def from_mask(cls, mask: Any) -> PerHead:
@@ -222,6 +214,7 @@ class PerHead(Family):
 
 @written
 @final
+@dataclass(frozen=True, init=False, repr=False)
 class Batch(Family):
     """One relation, or one `PerHead`, per batch item. Operators with a `PerHead` give every item its heads.
 
@@ -233,9 +226,14 @@ class Batch(Family):
     Batch([PerHead([Causal() & Padding(3), Padding(3)]), PerHead([Causal() & Padding(5), Padding(5)])])
     """
 
-    __slots__ = ()
     _axis = "item"
     _expects = "relations or PerHead families"
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Batch:
+        heads = draw.choice([1, 2])
+        members = ([draw.relation(n) for _ in range(heads)] for _ in range(draw.integer(1, 3)))
+        return cls(member[0] if heads == 1 else PerHead(member) for member in members)
 
     @property
     def items(self) -> tuple[Any, ...]:
@@ -292,3 +290,29 @@ def _read(mask: np.ndarray) -> Relation:
 
 Bindable = Relation | PerHead | Batch
 """Anything attention can be computed over."""
+
+
+def reach(layers: Iterable[Relation | PerHead]) -> Relation:
+    """The receptive field of layers with residuals, the first layer given first.
+
+        reach = (R_L | I) @ ... @ (R_1 | I),   R_l the union of the heads of layer l
+
+    (i, j) is in it exactly when position i of the output can depend on position j of the input: with generic
+    weights every path carries something. It is a relation, symbolic where a law simplifies it; at a size it
+    is exact, `reach(layers).on(n)`. For one relation in every layer it is `relation.reach(len(layers))`.
+
+    >>> from erlangen.relations import Causal, Dilated, Window
+    >>> reach([Window(lookback=3), Window(lookback=5)])
+    Window(lookback=8)
+    >>> heads = PerHead([Window(lookback=3), Dilated(4)]) & Causal()
+    >>> reach([heads]).on(16) == Causal().on(16), reach([heads, heads]).on(16) == Causal().on(16)
+    (False, True)
+    """
+    listed = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, (str, bytes)) else None
+    if listed is None or not all(isinstance(layer, (Relation, PerHead)) for layer in listed):
+        raise ParameterError(f"reach(layers) takes a list of relations or PerHead families, got {layers!r}")
+    reached: Relation = Identity()
+    for layer in listed:
+        heads = layer.members if isinstance(layer, PerHead) else (layer,)
+        reached = (reduce(lambda a, b: a | b, heads) | Identity()) @ reached
+    return reached

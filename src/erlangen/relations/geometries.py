@@ -11,9 +11,10 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
-from erlangen.relations.hyper import HyperRelation, Triples, affordable, points
+from erlangen.relations.catalogue import written
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.registry import written
+from erlangen.relations.protocol import Draw
+from erlangen.relations.ternary import TernaryRelation, Triples, affordable, points
 
 
 class FiniteGeometry:
@@ -26,6 +27,11 @@ class FiniteGeometry:
 
     def lines(self) -> list[tuple[int, ...]]:
         """Every line as its sorted points."""
+        raise NotImplementedError
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> FiniteGeometry:
+        """One on n points, as drawn; a plane has the points that its order gives it."""
         raise NotImplementedError
 
     def incidence(self) -> Neighborhoods:
@@ -73,6 +79,10 @@ class Geometry(FiniteGeometry):
         object.__setattr__(self, "points", number)
         object.__setattr__(self, "line_points", tuple(sorted(set(lines))))
 
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Geometry:
+        return cls(n, [draw.integers(0, n - 1, 0, 4) for _ in range(draw.integer(0, 4))] if n else [])
+
     @property
     def num_points(self) -> int:
         return self.points
@@ -81,10 +91,24 @@ class Geometry(FiniteGeometry):
         return list(self.line_points)
 
 
+@dataclass(frozen=True)
+class _Plane(FiniteGeometry):
+    """A plane over the field of `order` elements."""
+
+    order: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", _prime(self.order, f"{type(self).__name__}(order)"))
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> FiniteGeometry:
+        return cls(draw.choice([2, 3]))
+
+
 @written
 @final
 @dataclass(frozen=True)
-class ProjectivePlane(FiniteGeometry):
+class ProjectivePlane(_Plane):
     """The projective plane over the field of `order` elements, for a prime order q.
 
     q^2 + q + 1 points and as many lines of q + 1 points; every two points lie on exactly one line. Points and
@@ -98,11 +122,6 @@ class ProjectivePlane(FiniteGeometry):
     ...
     erlangen.errors.ParameterError: ProjectivePlane(order) takes a prime number, got 4
     """
-
-    order: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", _prime(self.order, "ProjectivePlane(order)"))
 
     @property
     def num_points(self) -> int:
@@ -123,7 +142,7 @@ class ProjectivePlane(FiniteGeometry):
 @written
 @final
 @dataclass(frozen=True)
-class AffinePlane(FiniteGeometry):
+class AffinePlane(_Plane):
     """The affine plane over the field of `order` elements, for a prime order q.
 
     q^2 points (x, y), numbered q x + y, and q^2 + q lines of q points: y = m x + b, and x = c.
@@ -133,11 +152,6 @@ class AffinePlane(FiniteGeometry):
     >>> AffinePlane(3).num_points, len(AffinePlane(3).lines())
     (9, 12)
     """
-
-    order: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", _prime(self.order, "AffinePlane(order)"))
 
     @property
     def num_points(self) -> int:
@@ -153,7 +167,7 @@ class AffinePlane(FiniteGeometry):
 @written
 @final
 @dataclass(frozen=True)
-class Lines(HyperRelation):
+class Lines(TernaryRelation):
     """Collinearity: (i, j, l) for distinct points i, j, l on a common line of a finite geometry.
 
     >>> Lines(ProjectivePlane(2)).on().row(0)
@@ -173,6 +187,10 @@ class Lines(HyperRelation):
         points(geometry.num_points, "the points of Lines(geometry)")
         object.__setattr__(self, "geometry", geometry)
 
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Lines:
+        return cls(Geometry.example(n, draw))
+
     def __repr__(self) -> str:
         return f"Lines({self.geometry!r})"
 
@@ -181,7 +199,7 @@ class Lines(HyperRelation):
         return self.geometry.num_points
 
     def _bind(self, n: int) -> Triples:
-        if isinstance(self.geometry, (ProjectivePlane, AffinePlane)):  # about q^2 lines of q points
+        if isinstance(self.geometry, _Plane):  # about q^2 lines of q points
             affordable(self, n, self.geometry.order**5)
         lines = self.geometry.lines()
         affordable(self, n, sum(len(line) ** 3 for line in lines))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import numpy as np
 
-from erlangen.errors import DataError, ParameterError
+from erlangen.errors import DataError, ParameterError, SizeError
+from erlangen.relations.catalogue import written
 from erlangen.relations.lookup import to_numpy
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.relation import Relation, Site, need_vectors
 
 SCORES = 1 << 20
 """How many inner products are held at a time."""
@@ -88,3 +92,52 @@ def faiss(queries: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
 
 
 INDICES = {"exact": exact, "faiss": faiss}
+
+
+@written
+@final
+@dataclass(frozen=True, repr=False)
+class Nearest(Relation):
+    """The k keys with the largest inner product with the query: data-dependent (Unlimiformer).
+
+    Bound by vectors, `Nearest(k).on(queries, keys)` with shapes (length, dim); ties go to the earlier key.
+    `index` says how they are looked for, "exact" or by "faiss" where that is installed (in float32, ties as
+    it likes); it is no part of what the relation is.
+
+    >>> Nearest(1).on(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]])).row(0)
+    [(1, 2)]
+    >>> Nearest(1).on(4)
+    Traceback (most recent call last):
+    ...
+    erlangen.errors.DataError: Nearest(k=1) depends on the data: bind it to vectors, on(queries, keys) with
+    shapes (length, dim)
+    """
+
+    k: int
+    index: str = field(default="exact", compare=False)
+    _counts = ("k",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.index not in INDICES:
+            raise ParameterError(f"Nearest(index) must be one of {', '.join(INDICES)}, got {self.index!r}")
+
+    data_dependent = True  # type: ignore[assignment]
+
+    def _require(self, site: Site) -> None:
+        queries, keys = need_vectors(self, site)
+        if queries.shape[1] != keys.shape[1]:
+            raise SizeError(f"{self}: queries have dimension {queries.shape[1]}, keys {keys.shape[1]}")
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        rows = site.positions.size
+        if self.k >= site.keys:  # all of them, whatever the vectors
+            return Neighborhoods.from_bands(site.keys, np.zeros(rows, np.int64), np.full(rows, site.keys))
+        queries, keys = vectors(site.query_vectors, site.key_vectors)
+        starts = INDICES[self.index](queries, keys, self.k).ravel()
+        return Neighborhoods.from_runs(
+            rows, site.keys, np.repeat(np.arange(rows), self.k), starts, starts + 1
+        )
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        need_vectors(self, Site(np.empty(0, np.int64), 0))

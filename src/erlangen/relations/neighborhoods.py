@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import intervals, sizes
-from erlangen.relations.lookup import booleans, indices, like, permutation, search, to_numpy, where
+from erlangen.relations import bitrows, intervals, sizes, tiling
+from erlangen.relations.lookup import (
+    booleans,
+    edge_array,
+    index_array,
+    indices,
+    integer_columns,
+    like,
+    outside,
+    permutation,
+    search,
+    to_numpy,
+    where,
+)
 from erlangen.relations.protocol import AnyRelation
-
-if TYPE_CHECKING:
-    from erlangen.relations.tiles import Tiles
-
 
 MANY_RUNS = 1 << 22
 """A product that would list more runs than this is made of bits instead, where these fit."""
@@ -63,9 +71,9 @@ class Neighborhoods(AnyRelation):
         array([4])
         """
         queries, keys = sizes.size(queries, "queries"), sizes.size(keys, "keys")
-        rows, starts, stops = _columns("from_runs", rows=rows, starts=starts, stops=stops)
+        rows, starts, stops = integer_columns("from_runs", rows=rows, starts=starts, stops=stops)
         if rows.size and (rows.min() < 0 or rows.max() >= queries):
-            raise SizeError(f"runs name query {_outside(rows, queries)}, but there are {queries} queries")
+            raise SizeError(f"runs name query {outside(rows, queries)}, but there are {queries} queries")
         # A start beyond the keys is of an empty run, unless it is so far beyond that it would wrap around.
         if starts.size and (starts.min() < 0 or stops.max() > keys or starts.max() >= sizes.MAX_POSITION):
             raise SizeError(f"runs reach outside the {keys} keys")
@@ -80,7 +88,7 @@ class Neighborhoods(AnyRelation):
         [[0, 0]]
         """
         keys = sizes.size(keys, "keys")
-        starts, stops = _columns("from_bands", starts=starts, stops=stops)
+        starts, stops = integer_columns("from_bands", starts=starts, stops=stops)
         starts, stops = np.maximum(starts, 0), np.minimum(stops, keys)
         full = stops > starts
         if full.all():
@@ -88,6 +96,16 @@ class Neighborhoods(AnyRelation):
         indptr = np.zeros(starts.size + 1, np.int64)
         np.cumsum(full, out=indptr[1:])
         return cls(starts.size, keys, indptr, starts[full], stops[full])
+
+    @classmethod
+    def loops(cls, n: int) -> Neighborhoods:
+        """The identity on n positions.
+
+        >>> Neighborhoods.loops(2).edges().tolist()
+        [[0, 0], [1, 1]]
+        """
+        at = np.arange(n, dtype=np.int64)
+        return cls.from_bands(n, at, at + 1)
 
     @classmethod
     def from_edges(cls, queries: int, keys: int, edges: Any) -> Neighborhoods:
@@ -157,14 +175,19 @@ class Neighborhoods(AnyRelation):
     @property
     def _bounds(self) -> np.ndarray:
         """All rows on one line, keys + 1 apart so that rows never touch, as `intervals` boundaries."""
-        offset = self._run_rows * (self.keys + 1)
+        offset = self.run_rows * (self.keys + 1)
         bounds = np.empty(2 * self.starts.size, np.int64)
         np.add(self.starts, offset, out=bounds[::2])
         np.add(self.stops, offset, out=bounds[1::2])
         return bounds
 
     @property
-    def _run_rows(self) -> np.ndarray:
+    def run_rows(self) -> np.ndarray:
+        """The query of each run.
+
+        >>> Neighborhoods.from_edges(2, 3, [(0, 0), (0, 2), (1, 1)]).run_rows
+        array([0, 0, 1])
+        """
         return np.repeat(np.arange(self.queries, dtype=np.int64), np.diff(self.indptr))
 
     # ----------------------------------------------------------------- reading
@@ -242,12 +265,12 @@ class Neighborhoods(AnyRelation):
     def edges(self) -> np.ndarray:
         """All pairs (query, key), sorted, as an int64 array of shape (num_edges, 2)."""
         lengths = self.stops - self.starts
-        return np.stack([np.repeat(self._run_rows, lengths), intervals.expand(self.starts, lengths)], axis=1)
+        return np.stack([np.repeat(self.run_rows, lengths), intervals.expand(self.starts, lengths)], axis=1)
 
     def dense(self) -> np.ndarray:
         """The boolean matrix of shape (queries, keys); the only method that costs queries * keys."""
         change = np.zeros((self.queries, self.keys + 1), np.int8)
-        rows = self._run_rows
+        rows = self.run_rows
         change[rows, self.starts] = 1
         change[rows, self.stops] = -1
         return np.cumsum(change, axis=1, dtype=np.int8)[:, :-1].astype(bool)
@@ -357,19 +380,20 @@ class Neighborhoods(AnyRelation):
         """
         result = self
         if queries is not None:
-            rows = _index_array(queries, self.queries, "queries")
-            counts = np.diff(self.indptr)[rows]
-            runs = intervals.expand(self.indptr[rows], counts)
+            rows = index_array(queries, self.queries, "queries")
+            first = self.indptr[rows]
+            counts = self.indptr[rows + 1] - first
+            runs = intervals.expand(first, counts)
             indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             result = Neighborhoods(rows.size, self.keys, indptr, self.starts[runs], self.stops[runs])
         if keys is not None:
-            columns = _index_array(keys, self.keys, "keys")
-            if (columns[1:] <= columns[:-1]).any():
+            kept = index_array(keys, self.keys, "keys")
+            if (kept[1:] <= kept[:-1]).any():
                 raise ParameterError(
                     "restrict(keys=...) takes strictly increasing keys; use permute to reorder"
                 )
-            starts, stops = (np.searchsorted(columns, ends) for ends in (result.starts, result.stops))
-            result = Neighborhoods.from_runs(result.queries, columns.size, result._run_rows, starts, stops)
+            starts, stops = (np.searchsorted(kept, ends) for ends in (result.starts, result.stops))
+            result = Neighborhoods.from_runs(result.queries, kept.size, result.run_rows, starts, stops)
         return result
 
     def permute(self, queries: Any, keys: Any = None) -> Neighborhoods:
@@ -397,14 +421,12 @@ class Neighborhoods(AnyRelation):
         >>> one_back.compose(one_back).edges().tolist()
         [[2, 0], [3, 1]]
         """
-        from erlangen.relations import bitrows  # which is made of neighborhoods
-
         if self.keys != other.queries:
             raise SizeError(
                 f"cannot compose: the first has {self.keys} keys, the second {other.queries} queries"
             )
         lengths = self.stops - self.starts
-        rows = self._run_rows
+        rows = self.run_rows
         levels = np.frexp(lengths.astype(np.float64))[1] - 1  # floor(log2(length)), exact below 2^53
         block, span = other, 1
         pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -432,59 +454,6 @@ class Neighborhoods(AnyRelation):
         into, starts, stops = (np.concatenate(column) for column in zip(*pieces, strict=True))
         return Neighborhoods.from_runs(self.queries, other.keys, into, starts, stops)
 
-    def tiles(self, size: int = 64) -> Tiles:
+    def tiles(self, size: int = 64) -> tiling.Tiles:
         """The size x size tiles that are not empty: full, or partial with their bits. See `Tiles`."""
-        from erlangen.relations.tiles import tile
-
-        return tile(self, size)
-
-
-def edge_array(edges: Any) -> np.ndarray:
-    """Pairs (query, key) as an int64 array of shape (edges, 2), with a clear error for anything else."""
-    try:
-        pairs = to_numpy(edges if hasattr(edges, "__array__") else list(edges))
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(
-            f"edges must be pairs (query, key) of integers, got {type(edges).__name__} of something else"
-        ) from None
-    if pairs.size == 0:
-        return np.empty((0, 2), np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ParameterError(
-            f"edges must be pairs (query, key), shape (edges, 2); got an array of shape {pairs.shape}"
-        )
-    if not np.issubdtype(pairs.dtype, np.integer):
-        raise ParameterError(f"edges must be integers, got {pairs.dtype}")
-    if pairs.dtype == np.uint64 and pairs.max() > np.iinfo(np.int64).max:
-        raise ParameterError(f"edge index {pairs.max()} does not fit into 64 bits")
-    return pairs.astype(np.int64, copy=False)
-
-
-def _columns(maker: str, **given: Any) -> tuple[np.ndarray, ...]:
-    """Equally long lists of integers as int64 arrays."""
-    found = [to_numpy(values) for values in given.values()]
-    for name, array in zip(given, found, strict=True):
-        if array.ndim != 1 or array.shape != found[0].shape:
-            shapes = ", ".join(f"{n} of shape {a.shape}" for n, a in zip(given, found, strict=True))
-            raise ParameterError(f"{maker} takes lists of integers, all equally long; got {shapes}")
-        if array.size and array.dtype.kind not in "iu":
-            raise ParameterError(f"{maker}({name}=...) takes integers, got numbers of type {array.dtype}")
-    return tuple(array if array.dtype == np.int64 else indices(array)[0] for array in found)
-
-
-def _outside(values: np.ndarray, bound: int) -> int:
-    return int(values[(values < 0) | (values >= bound)][0])
-
-
-def _index_array(values: Any, bound: int, what: str) -> np.ndarray:
-    if isinstance(values, slice):
-        values = np.arange(*values.indices(bound))
-    array = to_numpy(values)
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype == bool or not np.issubdtype(array.dtype, np.integer) or array.ndim != 1:
-        raise ParameterError(f"restrict({what}=...) takes a list of indices, got {values!r}")
-    array = array.astype(np.int64)
-    if array.min() < 0 or array.max() >= bound:
-        raise SizeError(f"restrict({what}=...) names index {_outside(array, bound)} of {bound} {what}")
-    return array
+        return tiling.tile(self, size)

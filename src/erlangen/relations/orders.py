@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from math import inf
 from typing import Any, final
@@ -10,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.registry import written
 from erlangen.relations.relation import EQUIVALENCE, PREORDER, Relation, Site
 
 
@@ -29,18 +28,12 @@ class Full(Relation):
     _pointwise = _arithmetic = True
     _band = inf, inf
 
-    def _transposed(self) -> Relation:
-        return self
-
     def classes(self, n: int) -> list[np.ndarray] | None:
         return [np.arange(n)]
 
     def _bind(self, site: Site) -> Neighborhoods:
         zero = np.zeros_like(site.positions)
         return Neighborhoods.from_bands(site.keys, zero, zero + site.keys)
-
-    def run(self, position: int, keys: int) -> range | None:
-        return range(keys)
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return (i == i) & (j == j)
@@ -58,9 +51,6 @@ class Empty(Relation):
 
     _laws = frozenset({"symmetric", "antisymmetric", "transitive", "toeplitz"})
     _pointwise = _arithmetic = True
-
-    def _transposed(self) -> Relation:
-        return self
 
     def classes(self, n: int) -> list[np.ndarray] | None:
         return [np.arange(n)]
@@ -86,9 +76,6 @@ class Identity(Relation):
     _laws = EQUIVALENCE | {"antisymmetric", "toeplitz"}
     _pointwise = _arithmetic = True
     _band = 0, 0
-
-    def _transposed(self) -> Relation:
-        return self
 
     def classes(self, n: int) -> list[np.ndarray] | None:
         return [np.arange(n)]
@@ -122,9 +109,6 @@ class Causal(Relation):
     def _bind(self, site: Site) -> Neighborhoods:
         return Neighborhoods.from_bands(site.keys, np.zeros_like(site.positions), site.positions + 1)
 
-    def run(self, position: int, keys: int) -> range | None:
-        return range(max(0, min(operator.index(position) + 1, keys)))
-
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return j <= i
 
@@ -141,9 +125,7 @@ class Prefix(Relation):
 
     length: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", sizes.count(self.length, "Prefix(length)"))
-
+    _counts = ("length",)
     _laws = PREORDER | {"total"}
     _pointwise = _arithmetic = True
 

@@ -10,8 +10,8 @@
     weighted   := NAME(..., number, ...) | weighted & expression
     number     := integer | decimal | Fraction(integer, integer), alone, in lists, or {integer: number}
 
-A relation's name is one of `KNOWN`, a weighted one's of `WEIGHTED`, a ternary one's of `HYPER`; a prefix
-`er.` or `erlangen.` is allowed.
+A name is one of `catalogue.WRITTEN`; a prefix `er.` or `erlangen.` is allowed. The arguments of weighted
+relations may be decimals and fractions; ternary relations combine by & | - with one another.
 
 Python's own parser gives the tree; the walk below accepts these nodes and refuses every other one.
 """
@@ -21,32 +21,18 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
+from difflib import get_close_matches
 from fractions import Fraction
-from inspect import isclass
+from inspect import isclass, signature
 from typing import Any
 
 from erlangen.errors import ErlangenError, ExpressionError
+from erlangen.relations.catalogue import WRITTEN
 from erlangen.relations.families import Batch, Family, PerHead
 from erlangen.relations.geometries import FiniteGeometry
-from erlangen.relations.hyper import HyperRelation
-from erlangen.relations.registry import WRITTEN
 from erlangen.relations.relation import Relation
+from erlangen.relations.ternary import TernaryRelation
 from erlangen.relations.weighted import WeightedRelation
-
-KNOWN: dict[str, type[Relation] | type[Family]] = {
-    name: kind for name, kind in WRITTEN.items() if isclass(kind) and issubclass(kind, (Relation, Family))
-}
-"""Every relation or family of erlangen that an expression may call."""
-
-WEIGHTED: dict[str, type[WeightedRelation]] = {
-    name: kind for name, kind in WRITTEN.items() if isclass(kind) and issubclass(kind, WeightedRelation)
-}
-"""The weighted relations an expression may call; their arguments may be decimals and fractions."""
-
-HYPER: dict[str, Any] = {
-    name: kind for name, kind in WRITTEN.items() if name not in KNOWN and name not in WEIGHTED
-}
-"""Ternary relations, and the geometries they are made of. They combine by & | - with one another."""
 
 MAX_TEXT = 100_000
 """Longest text read, in characters."""
@@ -76,7 +62,7 @@ _GRAMMAR = "an expression has relations, & | ~ - @ **, .T, .reach(n), .closure()
 _ARGUMENTS = "an argument is an integer, a string, True, False, a list, a tuple or range(...)"
 
 
-def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation | HyperRelation:
+def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation | TernaryRelation:
     """The relation, family, weighted or ternary relation that `text` writes.
 
     `parse(repr(r)) == r` where `repr` is not abbreviated.
@@ -103,10 +89,10 @@ def parse(text: str) -> Relation | PerHead | Batch | WeightedRelation | HyperRel
     """
     if not isinstance(text, str):
         raise ExpressionError(f"a relation is parsed from text, got {text!r}")
-    return _Reader(text).read()
+    return _ExpressionReader(text).read()
 
 
-class _Reader:
+class _ExpressionReader:
     """One walk over one text; it keeps the text so that errors can point into it."""
 
     def __init__(self, text: str) -> None:
@@ -114,7 +100,7 @@ class _Reader:
         self.relations = 0
         self.operators = 0
 
-    def read(self) -> Relation | PerHead | Batch | WeightedRelation | HyperRelation:
+    def read(self) -> Relation | PerHead | Batch | WeightedRelation | TernaryRelation:
         if not self.text:
             raise ExpressionError(
                 'an empty text is no relation; write for example "Causal() & Window(lookback=3)"'
@@ -205,7 +191,7 @@ class _Reader:
         return target.reach(self.integer(given[0], ".reach(layers)"))
 
     def pairwise(self, node: ast.expr, target: Any, what: str) -> Any:
-        if isinstance(target, (HyperRelation, FiniteGeometry)):
+        if isinstance(target, (TernaryRelation, FiniteGeometry)):
             raise self.error(node, f"{what} is not defined for {target}; ternary relations have & | -")
         if isinstance(target, WeightedRelation):
             raise self.error(
@@ -245,8 +231,6 @@ class _Reader:
                         )
 
     def check_signature(self, node: ast.Call, name: str, arguments: list[Any], named: dict[str, Any]) -> None:
-        from inspect import signature
-
         taken = signature(WRITTEN[name])
         try:
             taken.bind(*arguments, **named)
@@ -347,8 +331,6 @@ class _Reader:
         else:
             raise self.error(node, f"{self.source(node)} cannot be called; {_GRAMMAR}")
         if name not in WRITTEN:
-            from difflib import get_close_matches
-
             lower = {known.lower(): known for known in WRITTEN}
             close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
             hint = f"did you mean {lower[close[0]]}?" if close else f"known are {', '.join(sorted(WRITTEN))}"

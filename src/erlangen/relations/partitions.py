@@ -1,4 +1,4 @@
-"""Relations of parts: encoder and decoder, documents, blocks, padding, global positions."""
+"""Relations of parts: encoder and decoder, documents, blocks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import intervals, sizes
+from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
+from erlangen.relations.families import Batch
 from erlangen.relations.lookup import like, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.orders import Full
-from erlangen.relations.registry import written
-from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
-
-if TYPE_CHECKING:
-    from erlangen.relations.families import Batch
+from erlangen.relations.protocol import Draw
+from erlangen.relations.relation import EQUIVALENCE, Relation, Site
 
 
 @written
@@ -39,8 +37,15 @@ class Bipartite(Relation):
     decoder: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "encoder", sizes.size(self.encoder, "Bipartite(encoder)"))
-        object.__setattr__(self, "decoder", sizes.size(self.decoder, "Bipartite(decoder)"))
+        self._fill(
+            encoder=sizes.size(self.encoder, "Bipartite(encoder)"),
+            decoder=sizes.size(self.decoder, "Bipartite(decoder)"),
+        )
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Bipartite:
+        encoder = draw.integer(0, n)
+        return cls(encoder, n - encoder)
 
     _arithmetic = True
 
@@ -91,6 +96,11 @@ class Documents(Relation):
         sizes.size(sum(values), "the sum of Documents(lengths)")
 
     @classmethod
+    def example(cls, n: int, draw: Draw) -> Documents:
+        ends = [0, *sorted(draw.integers(0, n, 0, 4)), n]
+        return cls([end - start for start, end in pairwise(ends)])
+
+    @classmethod
     def from_ids(cls, ids: Any) -> Documents | Batch:
         """The documents of a packed sequence from the number of the document at each position.
 
@@ -110,8 +120,6 @@ class Documents(Relation):
         """
         array = _integers(ids, "Documents.from_ids(ids)", "(positions,) or (batch, positions)", (1, 2))
         if array.ndim == 2:
-            from erlangen.relations.families import Batch  # families build on relations
-
             return Batch(cls._of_ids(row) for row in array)
         return cls._of_ids(array)
 
@@ -159,9 +167,6 @@ class Documents(Relation):
         return np.concatenate([[0], np.cumsum(np.array(self.lengths, np.int64))]).astype(np.int64)
 
     _laws = EQUIVALENCE
-
-    def _transposed(self) -> Relation:
-        return self
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
@@ -212,14 +217,10 @@ class Blocks(Relation):
 
     size: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", sizes.count(self.size, "Blocks(size)", least=1))
-
+    _counts = ("size",)
+    _least = 1
     _laws = EQUIVALENCE
     _pointwise = _arithmetic = True
-
-    def _transposed(self) -> Relation:
-        return self
 
     def parts(self, n: int) -> dict[int, np.ndarray] | None:
         size = min(self.size, n) or 1
@@ -237,154 +238,6 @@ class Blocks(Relation):
         return i // size == j // size
 
 
-@written
-@final
-@dataclass(frozen=True, repr=False)
-class Padding(Relation):
-    """Every query reads the `length` real keys only; the rest is padding, on the given side.
-
-    side = "right": j < length. side = "left": j >= keys - length. For a batch of sequences of different
-    lengths use `Batch([Padding(length) for length in lengths])`.
-
-    >>> Padding(2).on(3).dense().astype(int).tolist()
-    [[1, 1, 0], [1, 1, 0], [1, 1, 0]]
-    >>> Padding(2, side="left").on(1, 3).dense().astype(int).tolist()
-    [[0, 1, 1]]
-    """
-
-    length: int
-    side: str = "right"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", sizes.count(self.length, "Padding(length)"))
-        if self.side not in ("left", "right"):
-            raise ParameterError(f'Padding(side) must be "left" or "right", got {self.side!r}')
-
-    def __repr__(self) -> str:
-        return f"Padding({self.length})" if self.side == "right" else f'Padding({self.length}, side="left")'
-
-    _arithmetic = True
-
-    def classes(self, n: int) -> list[np.ndarray] | None:
-        cut = self.length if self.side == "right" else n - self.length
-        return [np.arange(cut), np.arange(cut, n)]
-
-    def _require(self, site: Site) -> None:
-        if self.length > site.keys:
-            raise SizeError(f"{self} has {self.length} real keys, but was bound to {site.keys} keys")
-
-    def _bind(self, site: Site) -> Neighborhoods:
-        zero = np.zeros_like(site.positions)
-        if self.side == "right":
-            return Neighborhoods.from_bands(site.keys, zero, zero + self.length)
-        return Neighborhoods.from_bands(site.keys, zero + (site.keys - self.length), zero + site.keys)
-
-    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        if self.side == "right":
-            return (i == i) & (j < sizes.clamp(self.length))
-        return (i == i) & (j >= sizes.clamp(need_keys(self, keys) - self.length))
-
-
-@written
-@final
-@dataclass(frozen=True, repr=False)
-class Global(Relation):
-    """Global positions: everybody reads the keys in `keys`, and the queries in `queries` read everything.
-
-    j in keys or i in queries. Positions beyond the size are ignored, so that a growing sequence keeps its
-    rows. Contiguous positions are kept as a range.
-
-    >>> Global(keys=[0], queries=[0]).on(3).dense().astype(int).tolist()
-    [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
-    >>> Global(keys=[2, 1, 0])
-    Global(keys=range(0, 3))
-    """
-
-    keys: range | tuple[int, ...]
-    queries: range | tuple[int, ...]
-
-    def __init__(self, keys: Iterable[int] = (), queries: Iterable[int] = ()) -> None:
-        object.__setattr__(self, "keys", _positions(keys, "Global(keys)"))
-        object.__setattr__(self, "queries", _positions(queries, "Global(queries)"))
-
-    def __repr__(self) -> str:
-        parts = [f"{name}={getattr(self, name)}" for name in ("keys", "queries") if getattr(self, name)]
-        return f"Global({', '.join(parts)})"
-
-    _pointwise = _arithmetic = True
-
-    def _transposed(self) -> Relation:
-        return Global(keys=self.queries, queries=self.keys)
-
-    def classes(self, n: int) -> list[np.ndarray] | None:
-        # Four of them: read by all, reading all, both, neither; if one side is everything, R is full.
-        read, reads = np.zeros(n, bool), np.zeros(n, bool)
-        for flags, positions in ((read, self.keys), (reads, self.queries)):
-            listed = np.array(positions, np.int64)
-            flags[listed[listed < n]] = True
-        if read.all() or reads.all():
-            return [np.arange(n)]
-        found = [np.flatnonzero((read == a) & (reads == b)) for a in (0, 1) for b in (0, 1)]
-        return sorted(filter(len, found), key=lambda points: points[0])
-
-    def _bind(self, site: Site) -> Neighborhoods:
-        n, rows = site.keys, site.positions.size
-        bounds = self._boundaries(self.keys, n)
-        starts, stops = bounds[::2].clip(max=n), bounds[1::2].clip(max=n)
-        starts, stops = starts[stops > starts], stops[stops > starts]
-        reads_all = intervals.inside(
-            self._boundaries(self.queries, site.positions.max(initial=-1) + 1), site.positions
-        )
-        some = np.flatnonzero(~reads_all)
-        every = np.flatnonzero(reads_all)
-        return Neighborhoods.from_runs(
-            rows,
-            n,
-            np.concatenate([np.repeat(some, starts.size), every]),
-            np.concatenate([np.tile(starts, some.size), np.zeros_like(every)]),
-            np.concatenate([np.tile(stops, some.size), np.full_like(every, n)]),
-        )
-
-    @staticmethod
-    def _boundaries(positions: range | tuple[int, ...], end: int) -> np.ndarray:
-        """The positions before `end`, as intervals; a long range is cut before it is listed."""
-        if isinstance(positions, range) and positions.step == 1:
-            return np.array([positions.start, positions.stop], np.int64)
-        if isinstance(positions, range):
-            positions = range(positions.start, min(positions.stop, int(end)), positions.step)
-        array = np.array(positions, np.int64)
-        return intervals.merge(array, array + 1)
-
-    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self._among(j, self.keys) & (i == i) | self._among(i, self.queries) & (j == j)
-
-    @staticmethod
-    def _among(index: Any, positions: range | tuple[int, ...]) -> Any:
-        if isinstance(positions, range):
-            inside = (index >= positions.start) & (index < positions.stop)
-            return inside & ((index - positions.start) % positions.step == 0)
-        found = index != index
-        for position in positions:
-            found = found | (index == position)
-        return found
-
-
-def keys_read(real: np.ndarray) -> Relation:
-    """Every query reads the keys that are real (True): `Padding` where the others are on one side.
-
-    >>> keys_read(np.array([True, True, False])), keys_read(np.array([True, False, True]))
-    (Padding(2), Global(keys=(0, 2)))
-    """
-    count = int(real.sum())
-    if count == real.size:
-        return Full()
-    if real[:count].all():
-        return Padding(count)
-    if real[real.size - count :].all():
-        return Padding(count, side="left")
-    return Global(keys=np.flatnonzero(real).tolist())
-
-
 def _integers(values: Any, what: str, shapes: str, dimensions: tuple[int, ...]) -> np.ndarray:
     array = to_numpy(values)
     if array.ndim not in dimensions or 0 in array.shape[:-1]:
@@ -392,22 +245,3 @@ def _integers(values: Any, what: str, shapes: str, dimensions: tuple[int, ...]) 
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise ParameterError(f"{what} takes integers, got {array.dtype}")
     return array
-
-
-def _positions(values: Iterable[int], what: str) -> range | tuple[int, ...]:
-    """Sorted distinct positions, as a range where they are one (so that equal sets compare equal)."""
-    if isinstance(values, range) and len(values) > 2:
-        ordered = values if values.step > 0 else values[::-1]
-        for end in (ordered[0], ordered[-1]):
-            sizes.size(end, what)
-        return range(ordered.start, ordered[-1] + 1, ordered.step)
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ParameterError(f"{what} takes a list of positions, got {values!r}")
-    listed = to_numpy(values).tolist() if hasattr(values, "__array__") else values
-    ordered = sorted({sizes.size(value, what) for value in listed})
-    if not ordered:
-        return ()
-    steps = {b - a for a, b in pairwise(ordered)}
-    if not steps or steps == {1} or (len(steps) == 1 and len(ordered) > 2):
-        return range(ordered[0], ordered[-1] + 1, steps.pop() if steps else 1)
-    return tuple(ordered)

@@ -2,10 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from erlangen.errors import ParameterError, ShapeError
-from erlangen.relations.truth import Undecided
+from erlangen.relations import sizes
+
+Option = TypeVar("Option")
+
+
+class Draw(Protocol):
+    """A source of choices: hypothesis in `erlangen.testing.strategies`, or anything else that can choose."""
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer, low <= it <= high."""
+        ...
+
+    def integers(self, low: int, high: int, least: int, most: int) -> list[int]:
+        """From `least` to `most` such integers."""
+        ...
+
+    def choice(self, options: Sequence[Option]) -> Option:
+        """One of the options."""
+        ...
+
+    def relation(self, n: int) -> Any:
+        """A relation of pairs that fits n positions."""
+        ...
+
+
+class Undecided:
+    """Relations are sets, not conditions: Python would make `a and b` silently b, where `a & b` was meant.
+
+    >>> from erlangen.relations import Causal, Window
+    >>> Causal() and Window(3)
+    Traceback (most recent call last):
+    ...
+    TypeError: Causal() is neither true nor false: combine relations with & | ~, not with and, or, not; ask
+    `is None` for a missing one, and a bound one for its num_edges
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy would take a family for a sequence and combine it element by element
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is neither true nor false: combine relations with & | ~, not with and, or, not; "
+            "ask `is None` for a missing one, and a bound one for its num_edges"
+        )
 
 
 class AnyRelation(Undecided):
@@ -18,7 +63,7 @@ class AnyRelation(Undecided):
     - `arity`: how many positions are related at a time. `is_bound`: whether it has been bound to sizes.
     - `run` and `arithmetic`: whether a row, or a pair, is known without binding.
 
-    The defaults are those of a single relation without weights.
+    The defaults are those of a single relation, or of the support where that is another relation.
 
     >>> from erlangen.relations import ALiBi, Causal, Full, PerHead, WindowSquared
     >>> heads = PerHead([Causal(), Full()])
@@ -36,19 +81,63 @@ class AnyRelation(Undecided):
     is_bound: ClassVar[bool] = False
     """Whether it is bound to sizes already."""
 
+    _counts: ClassVar[tuple[str, ...]] = ()
+    """The fields that count something: they are checked when a relation is made, and at least `_least`."""
+    _least: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        for name in self._counts:
+            number = sizes.count(getattr(self, name), f"{type(self).__name__}({name})", least=self._least)
+            self._fill(**{name: number})
+
+    def _fill(self, **values: Any) -> None:
+        """Give a frozen relation its fields, while it is made."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        """The fields that differ from their defaults, by name."""
+        told = [one for one in fields(self) if getattr(self, one.name) != one.default]  # type: ignore[arg-type]
+        listed = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in told)
+        return f"{type(self).__name__}({listed})"
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Any:
+        """One that fits n positions, as drawn. A relation whose parameters are no counts says what they are.
+
+        `erlangen.testing.strategies` makes strategies for hypothesis of this.
+        """
+        return cls(*(draw.integer(cls._least, 6) for _ in cls._counts))
+
     def on(self, queries: Any, keys: Any = None) -> Any:
         """Bind to sizes."""
         raise NotImplementedError
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when only these sizes fit, None when any do."""
-        return None
+        """(queries, keys) when only this number of keys fits, with its own number of queries; else None.
+
+        An expression has the sizes of those of its parts that have any, and a weighted relation those of its
+        support. Parts with different keys are an error; of different queries the fewest count, as they are
+        the last positions.
+
+        >>> from erlangen.relations import ALiBi, Bipartite, Causal, Documents
+        >>> [r.own_sizes for r in (Bipartite(encoder=3, decoder=4), Causal() & Documents([2, 3]), Causal())]
+        [(7, 7), (5, 5), None]
+        >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
+        ((5, 5), None)
+        >>> (Documents([2, 3]) | Bipartite(1, 1)).own_sizes
+        Traceback (most recent call last):
+        ...
+        erlangen.errors.SizeError: Documents(lengths=(2, 3)) | Bipartite(encoder=1, decoder=1) has parts of
+        different sizes: 5 queries x 5 keys and 2 queries x 2 keys
+        """
+        return None if self.support is self else self.support.own_sizes
 
     @property
     def data_dependent(self) -> bool:
         """Whether the neighborhoods depend on the data, not on sizes alone."""
-        return False
+        return False if self.support is self else self.support.data_dependent
 
     def run(self, position: int, keys: int) -> range | None:
         """The keys that the query at a position reads, where they are one run known without any array."""
@@ -72,12 +161,12 @@ class AnyRelation(Undecided):
     @property
     def axes(self) -> tuple[str, ...]:
         """What is told apart, outermost first: (), ("head",), ("item",) or ("item", "head")."""
-        return ()
+        return () if self.support is self else self.support.axes
 
     @property
     def items(self) -> tuple[Any, ...]:
         """What each batch item reads by: the members of a `Batch`, otherwise one for all."""
-        return (self,)
+        return (self,) if self.support is self else self.support.items
 
     def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
         """The single relations, items x heads, without weights; an axis of length 1 serves any number.
@@ -92,7 +181,7 @@ class AnyRelation(Undecided):
         ...
         erlangen.errors.ShapeError: PerHead([Causal(), Full()]) has 2 heads, but the tensors have 3
         """
-        return ((self,),)
+        return ((self,),) if self.support is self else self.support.grid(batch, heads)
 
     def at(self, item: int = 0, head: int = 0) -> Any:
         """The single relation of a batch item and a head.

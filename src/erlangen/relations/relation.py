@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +23,10 @@ _SAMPLED_BELOW = 20_000_000
 PREORDER = frozenset({"reflexive", "transitive"})
 """Composing such a relation with itself changes nothing."""
 EQUIVALENCE = PREORDER | {"symmetric"}
+
+
+OPERATIONS: dict[str, Callable[..., Relation]] = {}
+"""The operators of the algebra by name. `algebra`, which builds on relations, enters them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +135,12 @@ class Relation(Shown, AnyRelation, ABC):
         >>> Window(lookback=2).run(7, keys=1_000_000), Global([0]).run(7, keys=9)
         (range(5, 8), None)
         """
-        return None
+        if self.band is None:
+            return None
+        back, ahead = self.band
+        position, keys = operator.index(position), operator.index(keys)  # NumPy's may wrap
+        first = int(max(0, min(position - back, keys)))
+        return range(first, int(max(first, min(position + ahead + 1, keys))))
 
     def holds(self, i: Any, j: Any, keys: int | None = None) -> Any:
         """Does the query at position i read key j? Elementwise on integers, NumPy arrays or torch tensors.
@@ -145,24 +156,6 @@ class Relation(Shown, AnyRelation, ABC):
         return self._holds(i, j, None if keys is None else sizes.size(keys, "keys"))
 
     # -------------------------------------- facts, which a relation answers if its default is not its own
-
-    @property
-    def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when the relation fits this number of keys only, with its own number of queries.
-
-        None when it fits any. An expression has the sizes of those of its parts that have any. Parts with
-        different keys are an error; of different queries the fewest count, as they are the last positions.
-
-        >>> from erlangen.relations import Bipartite, Causal, Documents
-        >>> [r.own_sizes for r in (Bipartite(encoder=3, decoder=4), Causal() & Documents([2, 3]), Causal())]
-        [(7, 7), (5, 5), None]
-        >>> (Documents([2, 3]) | Bipartite(1, 1)).own_sizes
-        Traceback (most recent call last):
-        ...
-        erlangen.errors.SizeError: Documents(lengths=(2, 3)) | Bipartite(encoder=1, decoder=1) has parts of
-        different sizes: 5 queries x 5 keys and 2 queries x 2 keys
-        """
-        return None
 
     @property
     def laws(self) -> frozenset[str]:
@@ -242,27 +235,27 @@ class Relation(Shown, AnyRelation, ABC):
 
     def _transposed(self) -> Relation:
         """The transpose, where the relation knows a simpler one than the node `a.T`."""
-        return _operators().Transpose(self)
+        return self if "symmetric" in self.laws else OPERATIONS["transpose"](self)
 
     # --------------------------------------------------------------- operators
 
     def __and__(self, other: Relation) -> Relation:
-        return _operators().intersection(self, other) if isinstance(other, Relation) else NotImplemented
+        return OPERATIONS["intersection"](self, other) if isinstance(other, Relation) else NotImplemented
 
     def __or__(self, other: Relation) -> Relation:
-        return _operators().union(self, other) if isinstance(other, Relation) else NotImplemented
+        return OPERATIONS["union"](self, other) if isinstance(other, Relation) else NotImplemented
 
     def __invert__(self) -> Relation:
-        return _operators().complement(self)
+        return OPERATIONS["complement"](self)
 
     def __sub__(self, other: Relation) -> Relation:
         return self & ~other if isinstance(other, Relation) else NotImplemented
 
     def __matmul__(self, other: Relation) -> Relation:
-        return _operators().composition(self, other) if isinstance(other, Relation) else NotImplemented
+        return OPERATIONS["composition"](self, other) if isinstance(other, Relation) else NotImplemented
 
     def __pow__(self, exponent: int) -> Relation:
-        return _operators().power(self, exponent)
+        return OPERATIONS["power"](self, exponent)
 
     @property
     def T(self) -> Relation:
@@ -284,9 +277,7 @@ class Relation(Shown, AnyRelation, ABC):
         >>> Window(lookback=3).reach(4)
         Window(lookback=12)
         """
-        from erlangen.relations.orders import Identity
-
-        return (self | Identity()) ** layers
+        return OPERATIONS["reach"](self, layers)
 
     def closure(self) -> Relation:
         """Everything reachable in one or more steps: the transitive closure.
@@ -295,13 +286,7 @@ class Relation(Shown, AnyRelation, ABC):
         >>> Causal().closure()
         Causal()
         """
-        return _operators().closure(self)
-
-
-def _operators() -> Any:
-    from erlangen.relations import operators  # operators builds on Relation
-
-    return operators
+        return OPERATIONS["closure"](self)
 
 
 def need_keys(relation: Relation, keys: int | None) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ class Shown:
     """`show(n)` and `mask(n)`, at a size."""
 
     __slots__ = ()
+
+    drawing: ClassVar[Callable[..., Any]]
+    """What draws a relation at a size. Drawing builds on relations, so `erlangen`, above both, sets it."""
 
     def show(self, queries: int | None = None, keys: int | None = None) -> None:
         """Print the matrix at a size, as `erlangen show` does; relations with a size of their own need none.
@@ -32,8 +35,7 @@ class Shown:
           2  . # # .
           3  . . # #
         """
-        # Drawing builds on relations, not the other way round; it is looked up when somebody asks for it.
-        print(import_module("erlangen.show.drawing").drawing(self, queries, keys).text())
+        print(Shown.drawing(self, queries, keys).text())
 
     def mask(self, queries: int, keys: int | None = None) -> Tensor:
         """The dense torch mask, True = may read: (queries, keys), with (batch, heads) in front for families.
@@ -49,8 +51,6 @@ class Shown:
         """
         import torch  # relations do without, until a tensor is asked for
 
-        return torch.from_numpy(self._dense(queries, keys).copy())
-
-    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
         relation: Any = self
-        return relation.on(queries, keys).dense()
+        dense = np.array([[one.on(queries, keys).dense() for one in item] for item in relation.grid()])
+        return torch.from_numpy(dense if relation.axes else dense[0, 0])

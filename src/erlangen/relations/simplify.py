@@ -10,11 +10,11 @@ from collections.abc import Callable
 from math import lcm
 from typing import Any
 
-from erlangen.relations.offsets import Offset
+from erlangen.relations.key_sets import Padding
 from erlangen.relations.orders import Causal, Empty, Full, Identity, Prefix
-from erlangen.relations.partitions import Blocks, Padding
+from erlangen.relations.partitions import Blocks
 from erlangen.relations.relation import PREORDER, Relation
-from erlangen.relations.windows import Dilated, Ring, Window
+from erlangen.relations.windows import Dilated, Offset, Ring, Window
 
 Rule = Callable[[Any, Any], Relation | None]
 

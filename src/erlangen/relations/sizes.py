@@ -26,14 +26,10 @@ def count(value: Any, what: str, *, least: int = 0) -> int:
     ...
     erlangen.errors.ParameterError: Window(lookback=...) must be an integer >= 0, got -1
     """
-    if isinstance(value, (bool, np.bool_)):
-        raise ParameterError(f"{what} must be an integer >= {least}, got {value!r}")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ParameterError(f"{what} must be an integer >= {least}, got {value!r}") from None
-    if number < least:
-        raise ParameterError(f"{what} must be an integer >= {least}, got {number}")
+    number = _integer(value)
+    if number is None or number < least:
+        got = repr(value) if number is None else number
+        raise ParameterError(f"{what} must be an integer >= {least}, got {got}")
     return number
 
 
@@ -45,12 +41,18 @@ def integer(value: Any, what: str) -> int:
     ...
     erlangen.errors.ParameterError: Offset(by) must be an integer, got True
     """
+    number = _integer(value)
+    if number is None:
+        raise ParameterError(f"{what} must be an integer, got {value!r}")
+    return number
+
+
+def _integer(value: Any) -> int | None:
+    """`value` as a Python integer, None for anything else; True and False are none."""
     try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)
+        return None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
-        raise ParameterError(f"{what} must be an integer, got {value!r}") from None
+        return None
 
 
 def size(value: Any, what: str) -> int:

@@ -9,9 +9,11 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.hyper import HyperRelation, Triples, affordable
-from erlangen.relations.registry import written
+from erlangen.relations.catalogue import written
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import Graph
+from erlangen.relations.ternary import TernaryRelation, Triples, affordable
 from erlangen.relations.windows import Window
 
 _CHUNK = 1 << 22
@@ -21,7 +23,7 @@ _CHUNK = 1 << 22
 @written
 @final
 @dataclass(frozen=True)
-class Triangles(HyperRelation):
+class Triangles(TernaryRelation):
     """The triangles of a relation R: (i, j, l) distinct with (i, j), (i, l) and (j, l) in R.
 
     Of a symmetric relation these are the ordered triangles of its graph; of a directed one those in which
@@ -46,6 +48,10 @@ class Triangles(HyperRelation):
                 f"Triangles needs as many queries as keys; {self.graph!r} has {own[0]} and {own[1]}"
             )
 
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Triangles:
+        return cls(Graph.example(n, draw) | Window.example(n, draw))
+
     @property
     def size(self) -> int | None:
         own = self.graph.own_sizes
@@ -66,7 +72,7 @@ class Triangles(HyperRelation):
             i, j = edges[at:upto].T
             rows = bound.restrict(j)  # for each edge (i, j) all that j reads
             lengths = rows.stops - rows.starts
-            edge = np.repeat(np.repeat(np.arange(j.size), np.diff(rows.indptr)), lengths)
+            edge = np.repeat(rows.run_rows, lengths)
             last = intervals.expand(rows.starts, lengths)
             i, j = i[edge], j[edge]
             kept = bound.contains(i, last) & (last != i) & (last != j)
@@ -78,7 +84,7 @@ class Triangles(HyperRelation):
 @written
 @final
 @dataclass(frozen=True, repr=False)
-class WindowSquared(HyperRelation):
+class WindowSquared(TernaryRelation):
     """All pairs within a window: (i, j, l) with both j and l in {i - lookback, ..., i + lookahead}.
 
     T_i = N_i x N_i, so T and the window determine each other and have the same symmetries; at most
@@ -92,13 +98,7 @@ class WindowSquared(HyperRelation):
     lookahead: int = 0
     product = True
 
-    def __post_init__(self) -> None:
-        for name in ("lookback", "lookahead"):
-            object.__setattr__(self, name, sizes.count(getattr(self, name), f"WindowSquared({name})"))
-
-    def __repr__(self) -> str:
-        ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
-        return f"WindowSquared(lookback={self.lookback}{ahead})"
+    _counts = ("lookback", "lookahead")
 
     def shadow(self, n: int | None = None) -> Window:
         """The window itself, at every size."""

@@ -1,8 +1,7 @@
-"""Relations of distance: windows, rings, dilation."""
+"""Relations of distance: windows, rings, dilation, single offsets."""
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,8 +9,9 @@ import numpy as np
 
 from erlangen.errors import SizeError
 from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
 from erlangen.relations.neighborhoods import MOST_RUNS, Neighborhoods
-from erlangen.relations.registry import written
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import EQUIVALENCE, Relation, Site, need_keys
 
 
@@ -33,14 +33,7 @@ class Window(Relation):
     lookback: int
     lookahead: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lookback", sizes.count(self.lookback, "Window(lookback)"))
-        object.__setattr__(self, "lookahead", sizes.count(self.lookahead, "Window(lookahead)"))
-
-    def __repr__(self) -> str:
-        ahead = f", lookahead={self.lookahead}" if self.lookahead else ""
-        return f"Window(lookback={self.lookback}{ahead})"
-
+    _counts = ("lookback", "lookahead")
     _pointwise = _arithmetic = True
 
     def _transposed(self) -> Relation:
@@ -63,11 +56,6 @@ class Window(Relation):
         back, ahead = sizes.clamp(self.lookback), sizes.clamp(self.lookahead)
         return Neighborhoods.from_bands(site.keys, site.positions - back, site.positions + (ahead + 1))
 
-    def run(self, position: int, keys: int) -> range | None:
-        position, keys = operator.index(position), operator.index(keys)  # NumPy's may wrap
-        first = max(0, min(position - self.lookback, keys))
-        return range(first, max(first, min(position + self.lookahead + 1, keys)))
-
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return (i - j <= sizes.clamp(self.lookback)) & (j - i <= sizes.clamp(self.lookahead))
 
@@ -85,10 +73,7 @@ class Ring(Relation):
     lookback: int
     lookahead: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lookback", sizes.count(self.lookback, "Ring(lookback)"))
-        object.__setattr__(self, "lookahead", sizes.count(self.lookahead, "Ring(lookahead)"))
-
+    _counts = ("lookback", "lookahead")
     _arithmetic = True
 
     def _transposed(self) -> Relation:
@@ -130,14 +115,10 @@ class Dilated(Relation):
 
     step: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "step", sizes.count(self.step, "Dilated(step)", least=1))
-
+    _counts = ("step",)
+    _least = 1
     _laws = EQUIVALENCE | {"toeplitz"}
     _pointwise = _arithmetic = True
-
-    def _transposed(self) -> Relation:
-        return self
 
     def runs_needed(self, queries: int, keys: int) -> int:
         return max(queries, queries * keys // self.step)  # single keys, before they are joined to runs
@@ -166,3 +147,45 @@ class Dilated(Relation):
 
     def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
         return (i - j) % sizes.clamp(self.step) == 0
+
+
+@written
+@final
+@dataclass(frozen=True)
+class Offset(Relation):
+    """The key at one distance, and no other: j = i + by. Positions without such a key read nothing.
+
+    Attention over it copies: its weight is 1, whatever the scores. |Delta| heads over the offsets in Delta
+    are exactly a convolution, and zero padding is the rule that an empty row gives zero.
+
+    >>> Offset(-1).on(3).dense().astype(int).tolist()
+    [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    >>> Offset(-1) @ Offset(-2), Offset(3).T
+    (Offset(by=-3), Offset(by=-3))
+    """
+
+    by: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", sizes.integer(self.by, "Offset(by)"))
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Offset:
+        return cls(draw.integer(-6, 6))
+
+    _pointwise = _arithmetic = True
+
+    def _transposed(self) -> Relation:
+        return Offset(-self.by)
+
+    @property
+    def laws(self) -> frozenset[str]:
+        antisymmetric = frozenset({"antisymmetric", "toeplitz"})
+        return antisymmetric if self.by else antisymmetric | EQUIVALENCE
+
+    def _bind(self, site: Site) -> Neighborhoods:
+        keys = site.positions + sizes.clamp(self.by)
+        return Neighborhoods.from_bands(site.keys, keys, keys + 1)
+
+    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
+        return j - i == sizes.clamp(self.by)

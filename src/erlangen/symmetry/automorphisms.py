@@ -11,12 +11,12 @@ import numpy as np
 
 from erlangen.errors import ErlangenError
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.symmetry.bliss_search import Component, search
 from erlangen.symmetry.group import Group, Oracle, span
+from erlangen.symmetry.group_shapes import TRIVIAL, Cyclic, Shape, Symmetric, Unnamed, product, wreath
 from erlangen.symmetry.moves import Move, all_keep, keeps
 from erlangen.symmetry.naming import orbits_of, recognise
 from erlangen.symmetry.refinement import refine
-from erlangen.symmetry.search import Part, search
-from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Shape, Symmetric, Unnamed, product, wreath
 from erlangen.symmetry.twins import Reduced, reduce
 
 _BOUND = 2000
@@ -76,7 +76,7 @@ def require_automorphisms(
         raise ErlangenError("a computed generator is not an automorphism; this is a defect of erlangen")
 
 
-def _search(reduced: Reduced, stable: bool, deadline: float) -> list[Part]:
+def _search(reduced: Reduced, stable: bool, deadline: float) -> list[Component]:
     """The group on the merged vertices, by isomorphic components of what refinement could not tell apart."""
     colors, count = reduced.colors, int(reduced.colors.max(initial=-1)) + 1
     if any(reduced.moves):  # merging twins leaves fewer points to tell apart
@@ -91,7 +91,7 @@ def _search(reduced: Reduced, stable: bool, deadline: float) -> list[Part]:
     return [replace(part, copies=active[part.copies]) for part in parts]
 
 
-def _assemble(reduced: Reduced, parts: list[Part]) -> tuple[Shape, list[Move]]:
+def _assemble(reduced: Reduced, parts: list[Component]) -> tuple[Shape, list[Move]]:
     """The whole group: inner groups of merged vertices, extended by the groups of the parts."""
     outside = np.ones(reduced.colors.size, bool)
     shapes: list[tuple[int, Shape]] = []
@@ -117,7 +117,7 @@ def _assemble(reduced: Reduced, parts: list[Part]) -> tuple[Shape, list[Move]]:
     return (Unnamed(1, whole) if any(isinstance(shape, Unnamed) for shape in ordered) else whole), moves
 
 
-def _shape(part: Part, inner: list[Shape]) -> Shape:
+def _shape(part: Component, inner: list[Shape]) -> Shape:
     count = len(part.copies)
     if not part.complete:
         return Unnamed(least_order(part.generators, part.copies.shape[1]), product(*inner), at_least=True)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import singledispatch
 from math import inf
+from typing import Any
 
 import numpy as np
 
+from erlangen.relations.expressions import Complement, Intersection, Transpose, Union
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.operators import Complement, Intersection, Transpose, Union
-from erlangen.relations.orders import Empty, Identity
+from erlangen.relations.orders import Empty, Full, Identity
 from erlangen.relations.protocol import AnyRelation
 from erlangen.relations.relation import Relation, Site
+from erlangen.relations.ternary import TernaryRelation
+from erlangen.relations.weighted import WeightedRelation
 from erlangen.relations.windows import Ring
 from erlangen.symmetry.automorphisms import require_automorphisms
 from erlangen.symmetry.group import Group, Oracle
+from erlangen.symmetry.group_shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric, product, wreath
 from erlangen.symmetry.moves import Move, cycle, symmetric
-from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Shape, Symmetric, product, wreath
+from erlangen.symmetry.structures import heads_of
 
 _CHECKED = 256
 """Up to this size binding the relation costs next to nothing, and generators are checked against it."""
@@ -52,6 +56,48 @@ def _bound(relation: Neighborhoods, queries: int, keys: int, joint: bool) -> Gro
     return None
 
 
+@closed_form.register
+def _weighted(weighted: WeightedRelation, queries: int, keys: int, joint: bool) -> Group | None:
+    """The group where a theorem gives it at any size, otherwise None.
+
+    - Weights can only break symmetries, so a rigid support stays rigid.
+    - Over `Full()`, weights that fall (or grow) with |i - j| tell every distance, and only the identity and
+      the reversal keep all distances of a line.
+
+    >>> from erlangen.relations import ALiBi, Full
+    >>> closed_form(ALiBi(0.5), 10**6, 10**6, joint=True)
+    <Group 1, order 1; degree 1000000; symbolic>
+    >>> closed_form(ALiBi(0.5, relation=Full()), 100, 100, joint=True)
+    <Group Z2, order 2; degree 100; symbolic>
+    """
+    listed = heads_of(weighted)
+    for support in dict.fromkeys(listed):
+        group = closed_form(support, queries, keys, joint)
+        if group is not None and group.trivial:
+            return group
+    if weighted.monotone and joint and keys >= 2 and all(support == Full() for support in listed):
+        reversed_points = np.arange(keys - 1, -1, -1, dtype=np.int64)
+        shape = Symmetric(2) if keys == 2 else Cyclic(2)
+        return _symbolic(keys, shape, (Move.of(reversed_points),), _keeps_distances)
+    return None
+
+
+def _keeps_distances(image: np.ndarray) -> bool:
+    points = np.arange(image.size)
+    return np.array_equal(image, points) or np.array_equal(image, points[::-1])
+
+
+@closed_form.register
+def _ternary(relation: TernaryRelation, queries: int, keys: int, joint: bool) -> Group | None:
+    """A product T_i = N_i x N_i has the group of its shadow at every size: each determines the other.
+
+    >>> from erlangen.relations import WindowSquared
+    >>> closed_form(WindowSquared(1, 1), 10**6, 10**6, joint=True)
+    <Group Z2, order 2; degree 1000000; symbolic>
+    """
+    return closed_form(relation.shadow(queries), queries, keys, joint) if relation.product else None
+
+
 # -------------------------------------------------------------------- queries and keys together
 
 
@@ -79,7 +125,19 @@ def _classes(classes: Iterable[np.ndarray], n: int, sides: tuple[int, int] | Non
         label[points] = points[0]
     shape = product(*(Symmetric(points.size) for points in listed))
     moves = tuple(move for points in listed for move in symmetric(points[:, None]))
-    return Group(n, shape, moves, "symbolic", Oracle(_keeps_labels, (label,)), sides)
+    return _symbolic(n, shape, moves, _keeps_labels, label, sides=sides)
+
+
+def _symbolic(
+    n: int,
+    shape: Shape,
+    moves: tuple[Move, ...],
+    test: Callable[..., Any],
+    *known: Any,
+    sides: tuple[int, int] | None = None,
+) -> Group:
+    """A group that a theorem gives; `test` says of an image whether it belongs, from what is known."""
+    return Group(n, shape, moves, "symbolic", Oracle(test, known), sides)
 
 
 def _keeps_labels(label: np.ndarray, image: np.ndarray) -> bool:
@@ -102,13 +160,8 @@ def _band(back: float, ahead: float, n: int) -> Group:
     if middle.size == 0 and n % 2:
         reversal = Move(np.delete(outside, n // 2), n - 1 - np.delete(outside, n // 2))
     turned = reversal.array(n)
-    return Group(
-        n,
-        product(Symmetric(2) if outside.size == 2 else Cyclic(2), twins.shape),
-        (reversal, *twins.moves),
-        "symbolic",
-        Oracle(_keeps_twins, (twins, turned)),
-    )
+    shape = product(Symmetric(2) if outside.size == 2 else Cyclic(2), twins.shape)
+    return _symbolic(n, shape, (reversal, *twins.moves), _keeps_twins, twins, turned)
 
 
 def _keeps_twins(twins: Group, turned: np.ndarray, image: np.ndarray) -> bool:
@@ -132,15 +185,9 @@ def _ring(relation: Ring, n: int) -> Group:
         return _circles(n, back + 1)
     rotation = cycle(points[:, None])
     if back != ahead:
-        return Group(n, Cyclic(n), (rotation,), "symbolic", Oracle(_rotates, ()))
+        return _symbolic(n, Cyclic(n), (rotation,), _rotates)
     reflection = Move.of(n - 1 - points)
-    return Group(
-        n,
-        Dihedral(n),
-        (rotation, reflection),
-        "symbolic",
-        Oracle(_rotates_or_reflects, ()),
-    )
+    return _symbolic(n, Dihedral(n), (rotation, reflection), _rotates_or_reflects)
 
 
 def _rotates(image: np.ndarray) -> bool:
@@ -160,13 +207,7 @@ def _circles(n: int, offset: int) -> Group:
     following = (points + offset) % n
     inner = (cycle(circles[0][:, None]),) if length > 1 else ()
     base = Symmetric(2) if length == 2 else Cyclic(length)
-    return Group(
-        n,
-        wreath(base, Symmetric(count)),
-        (*inner, *symmetric(circles)),
-        "symbolic",
-        Oracle(_follows, (following,)),
-    )
+    return _symbolic(n, wreath(base, Symmetric(count)), (*inner, *symmetric(circles)), _follows, following)
 
 
 def _follows(following: np.ndarray, image: np.ndarray) -> bool:
@@ -193,8 +234,8 @@ def _parts(parts: dict[int, np.ndarray], n: int, *, inside: bool) -> Group:
         moves.extend(symmetric(blocks))
         if inside:
             moves.extend(symmetric(blocks[0][:, None]))
-    oracle = Oracle(_keeps_parts, (part, size, None if inside else place))
-    return Group(n, product(*shapes), tuple(moves), "symbolic", oracle)
+    known = part, size, None if inside else place
+    return _symbolic(n, product(*shapes), tuple(moves), _keeps_parts, *known)
 
 
 def _keeps_parts(part: np.ndarray, size: np.ndarray, place: np.ndarray | None, image: np.ndarray) -> bool:

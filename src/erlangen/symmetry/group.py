@@ -11,11 +11,8 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.symmetry.components import components
+from erlangen.symmetry.group_shapes import PRINTED_DIGITS, Shape
 from erlangen.symmetry.moves import Move, permutation
-from erlangen.symmetry.shapes import PRINTED_DIGITS, Shape
-
-EVIDENCE = ("symbolic", "exact at n", "at least", "numeric")
-"""How a group is known: proven for every size; computed exactly at this size; a lower bound; measured."""
 
 
 @final
@@ -53,7 +50,7 @@ class Oracle:
     """
 
     test: Callable[..., Any]
-    known: tuple[Any, ...]
+    known: tuple[Any, ...] = ()
 
     def __call__(self, image: np.ndarray) -> bool:
         return bool(self.test(*self.known, image))

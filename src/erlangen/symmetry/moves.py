@@ -131,9 +131,9 @@ def _edges_agree(
     form: Neighborhoods, number: np.ndarray, points: np.ndarray, images: np.ndarray, size: int
 ) -> bool:
     """Whether move number[t] sends every edge in row points[t] to an edge of row images[t]."""
-    rows = _rows(form, points)
+    rows = form.restrict(points)
     lengths = rows.stops - rows.starts
-    at = np.repeat(np.repeat(np.arange(points.size), np.diff(rows.indptr)), lengths)
+    at = np.repeat(rows.run_rows, lengths)
     keys = intervals.expand(rows.starts, lengths)
     order = np.argsort(number * size + points, kind="stable")
     code = (number * size + points)[order]
@@ -142,15 +142,6 @@ def _edges_agree(
     sent = np.where(code[place] == wanted, images[order][place], keys) if code.size else keys
     same_degree = np.array_equal(form.degrees[points], form.degrees[images])
     return same_degree and bool(form.contains(images[at], sent).all())
-
-
-def _rows(form: Neighborhoods, rows: np.ndarray) -> Neighborhoods:
-    """Some rows, at the cost of these rows alone."""
-    first = form.indptr[rows]
-    counts = form.indptr[rows + 1] - first
-    runs = intervals.expand(first, counts)
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Neighborhoods(rows.size, form.keys, indptr, form.starts[runs], form.stops[runs])
 
 
 _Pieces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -182,15 +173,15 @@ def _rows_agree(neighborhoods: Neighborhoods, move: Move, pieces: _Pieces) -> bo
     if not np.array_equal(degrees[move.points], degrees[move.images]):
         return False
     starts, _stops, _, _ = pieces
-    rows = _rows(neighborhoods, move.points)
+    rows = neighborhoods.restrict(move.points)
     first = np.searchsorted(starts, rows.starts, side="right") - 1
     counts = np.searchsorted(starts, rows.stops, side="left") - first
     total = np.concatenate([[0], np.cumsum(counts)])[rows.indptr]
     at = 0
     while at < rows.queries:
         upto = max(at + 1, int(np.searchsorted(total, total[at] + _CHUNK, side="right")) - 1)
-        part = _rows(rows, np.arange(at, upto))
-        if _image(part, pieces) != _rows(neighborhoods, move.images[at:upto]):
+        part = rows.restrict(np.arange(at, upto))
+        if _image(part, pieces) != neighborhoods.restrict(move.images[at:upto]):
             return False
         at = upto
     return True
@@ -205,5 +196,5 @@ def _image(rows: Neighborhoods, pieces: _Pieces) -> Neighborhoods:
     low = np.maximum(np.repeat(rows.starts, counts), starts[piece])
     high = np.minimum(np.repeat(rows.stops, counts), stops[piece])
     image = lowest[piece] + np.where(slope[piece] > 0, low - starts[piece], stops[piece] - high)
-    which = np.repeat(np.repeat(np.arange(rows.queries), np.diff(rows.indptr)), counts)
+    which = np.repeat(rows.run_rows, counts)
     return Neighborhoods.from_runs(rows.queries, rows.keys, which, image, image + (high - low))

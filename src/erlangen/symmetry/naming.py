@@ -10,7 +10,16 @@ import numpy as np
 
 from erlangen.symmetry.components import components
 from erlangen.symmetry.group import span
-from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Dihedral, Product, Shape, Symmetric, product, wreath
+from erlangen.symmetry.group_shapes import (
+    TRIVIAL,
+    Cyclic,
+    Dihedral,
+    Product,
+    Shape,
+    Symmetric,
+    product,
+    wreath,
+)
 
 _ENUMERATED = 2000
 """Groups up to this order are recognised from the list of their elements."""

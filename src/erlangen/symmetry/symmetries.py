@@ -8,23 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.errors import ParameterError, SizeError
+from erlangen.errors import ErlangenError, ParameterError, SizeError
 from erlangen.relations import sizes
 from erlangen.relations.families import PerHead
-from erlangen.relations.hyper import HyperRelation
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
+from erlangen.relations.ternary import TernaryRelation
 from erlangen.relations.weighted import WeightedRelation
 from erlangen.symmetry.automorphisms import automorphisms
+from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group
-from erlangen.symmetry.shapes import Symmetric
-from erlangen.symmetry.ternary import ternary_symmetry
-from erlangen.symmetry.weighted import known_group, layers, supports, unexplored
+from erlangen.symmetry.group_shapes import Symmetric
+from erlangen.symmetry.moves import Move
+from erlangen.symmetry.structures import heads_of, structure, unexplored
 
 
 def symmetry(
-    relation: Relation | PerHead | Neighborhoods | WeightedRelation | HyperRelation,
+    relation: Relation | PerHead | Neighborhoods | WeightedRelation | TernaryRelation,
     n: int | None = None,
     *,
     keys: int | None = None,
@@ -69,12 +70,9 @@ def symmetry(
     >>> print(symmetry(Fano().shadow()), "|", symmetry(Fano()))
     S7, order 5040 | order 168
     """
-    asked = expect(relation, _TAKEN, arity=None, axes=("item", "head"), weights=True, bound=True)
-    if asked.arity == 3:
-        if keys is not None or not joint:
-            raise ParameterError(f"{relation} relates positions of one sequence: one permutation acts on all")
-        return ternary_symmetry(asked, n, _budget(budget))
-    members = _members(relation)
+    members = _members(relation, arity=None)
+    if members[0].arity == 3 and (keys is not None or not joint):
+        raise ParameterError(f"{relation} relates positions of one sequence: one permutation acts on all")
     queries, keys = _sizes(relation, members, n, keys)
     return _common(members, queries, keys, joint, _budget(budget))
 
@@ -114,7 +112,7 @@ def _common(members: Sequence[AnyRelation], queries: int, keys: int, joint: bool
             f"one permutation cannot act on {queries} queries and {keys} keys; "
             "with joint=False each side has its own"
         )
-    known = {member: known_group(member, queries, keys, joint) for member in members}
+    known = {member: closed_form(member, queries, keys, joint) for member in members}
     for group in known.values():
         if group is not None and group.trivial:
             return group  # the intersection with anything is trivial
@@ -126,24 +124,36 @@ def _common(members: Sequence[AnyRelation], queries: int, keys: int, joint: bool
     large = unexplored(restricting, queries, keys, joint)
     if large is not None:
         return large
-    bound: dict[Neighborhoods, None] = {}
-    numeric = False
-    for member in restricting:
-        layered = layers(member, queries, keys)
-        numeric |= layered.numeric
-        bound |= dict.fromkeys(layered.relations)
-    if joint:
-        group = automorphisms(tuple(bound), np.zeros(queries, np.int64), budget)
-    else:
+    found = [structure(member, queries, keys) for member in restricting]
+    relations = tuple(dict.fromkeys(relation for one in found for relation in one.relations))
+    colors = found[0].colors
+    if not joint:
         side = np.repeat(np.array([0, 1]), [queries, keys])
-        group = automorphisms([_side_by_side(b) for b in bound], side, budget, (queries, keys))
+        group = automorphisms([_side_by_side(bound) for bound in relations], side, budget, (queries, keys))
+    elif colors is None:
+        group = automorphisms(relations, np.zeros(queries, np.int64), budget)
+    else:
+        group = _on_positions(automorphisms(relations, colors, budget), found[0].oracle, queries)
+    numeric = any(one.numeric for one in found)
     return replace(group, evidence="numeric") if numeric and group.exact else group
 
 
-def _members(relation: AnyRelation) -> Sequence[AnyRelation]:
+def _on_positions(group: Group, oracle: Any, n: int) -> Group:
+    """What a group of all points does with the first n, by which alone it is determined."""
+    inside = [move.points < n for move in group.moves]
+    moves = tuple(
+        Move(move.points[kept], move.images[kept]) for move, kept in zip(group.moves, inside, strict=True)
+    )
+    if not all(oracle(move.array(n)) for move in moves):
+        raise ErlangenError("a computed generator is not an automorphism; this is a defect of erlangen")
+    return Group(n, group.shape, moves, group.evidence, oracle)
+
+
+def _members(relation: AnyRelation, arity: int | None = 2) -> Sequence[AnyRelation]:
     """Relations that each must be kept: those of the heads, or a weighted relation with all of its heads."""
-    heads = supports(expect(relation, _TAKEN, axes=("item", "head"), weights=True, bound=True))
-    return heads if relation.weights is None else (relation,)
+    asked = expect(relation, _TAKEN, arity=arity, axes=("item", "head"), weights=True, bound=True)
+    heads = heads_of(asked)
+    return heads if asked.weights is None else (asked,)
 
 
 _TAKEN = "symmetry(relation) takes a relation, a PerHead or neighborhoods"

@@ -11,12 +11,12 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import intervals, sizes
+from erlangen.relations.expressions import Complement, Transpose
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.offsets import Offset
-from erlangen.relations.operators import Complement, Transpose
 from erlangen.relations.orders import Empty
 from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.relations.relation import Relation
+from erlangen.relations.windows import Offset
 
 
 @final
@@ -167,7 +167,7 @@ def _bind(relation: Relation | Neighborhoods, n: int | None) -> Neighborhoods:
 
 
 def _ahead(bound: Neighborhoods) -> str | None:
-    rows = np.repeat(np.arange(bound.queries), np.diff(bound.indptr))
+    rows = bound.run_rows
     ahead = np.flatnonzero(bound.stops > rows + 1)
     if ahead.size == 0:
         return None

@@ -16,9 +16,9 @@ import numpy as np
 
 from erlangen.relations import intervals
 from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.symmetry.group_shapes import TRIVIAL, Shape, Symmetric, wreath
 from erlangen.symmetry.moves import Move, symmetric
 from erlangen.symmetry.refinement import compress, mix
-from erlangen.symmetry.shapes import TRIVIAL, Shape, Symmetric, wreath
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +98,7 @@ def twin_labels(relation: Neighborhoods, colors: np.ndarray) -> tuple[np.ndarray
     n = colors.size
     labels, kinds = np.arange(n, dtype=np.int64), np.zeros(n, np.int64)
     diagonal = np.arange(n, dtype=np.int64)
-    loops = Neighborhoods.from_bands(n, diagonal, diagonal + 1)
-    for kind, form in ((1, relation), (2, relation ^ loops)):
+    for kind, form in ((1, relation), (2, relation ^ Neighborhoods.loops(n))):
         same = equal_rows(form.T, equal_rows(form, colors))
         shared = np.bincount(same, minlength=1)[same] > 1
         smallest = np.full(int(same.max(initial=-1)) + 1, n)

@@ -2,9 +2,8 @@
 
 from erlangen.packages import moved
 from erlangen.taxonomy.certificates import Certificate
-from erlangen.taxonomy.classify import Bias, classify
-from erlangen.taxonomy.family_group import FamilyGroup
-from erlangen.taxonomy.ternary import TernaryBias
+from erlangen.taxonomy.classifier import classify
+from erlangen.taxonomy.verdict_values import Bias, FamilyGroup, TernaryBias
 from erlangen.taxonomy.verify import verify
 
 __all__ = [

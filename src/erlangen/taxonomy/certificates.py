@@ -21,6 +21,9 @@ WORDS = {
 """Arrays that are the same sentence at every n: 0..n-1, n-1..0, -1..n-2, and n zeros."""
 
 
+MAX_SEARCH = 24
+"""The order of a group is certified by its generators up to this many positions: they are searched again."""
+
 MAX_TEXT = 50_000_000
 """Longest JSON of one certificate, in characters."""
 
@@ -174,3 +177,49 @@ class Certificate:
         except (ValueError, RecursionError):
             raise DataError(f"a certificate must be JSON, got {text[:80]!r}") from None
         return cls.from_dict(record)
+
+
+# --------------------------------------------------- its data, exactly as a claim needs it
+
+
+class Malformed(Exception):
+    """The data of a certificate is not what its claim needs."""
+
+
+def fields_of(data: dict[str, Any], *names: str) -> list[Any]:
+    if set(data) != set(names):
+        raise Malformed
+    return [data[name] for name in names]
+
+
+def only(data: dict[str, Any], name: str) -> Any:
+    return fields_of(data, name)[0]
+
+
+def position(value: Any, n: int) -> int:
+    if type(value) is not int or not 0 <= value < n:
+        raise Malformed
+    return value
+
+
+def positions(value: Any, n: int, count: int | None = None) -> list[int]:
+    if not isinstance(value, (list, tuple)) or (count is not None and len(value) != count):
+        raise Malformed
+    return [position(item, n) for item in value]
+
+
+def array_of(value: Any, n: int, length: int | None = None) -> np.ndarray:
+    array = decode(value, n)
+    if length is not None and array.size != length:
+        raise Malformed
+    return array
+
+
+def places(value: Any, n: int) -> np.ndarray:
+    """The place of each position in an order, which must be a permutation."""
+    order = array_of(value, n, n)
+    if not np.array_equal(np.sort(order), np.arange(n)):
+        raise Malformed
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    return place

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from erlangen.relations import Neighborhoods
-from erlangen.taxonomy import properties
+from erlangen.taxonomy import ten_properties as properties
 from erlangen.taxonomy.certificates import Certificate, encode
+from erlangen.taxonomy.orders_and_forests import ranks, topological, without_loops
 from erlangen.taxonomy.ranges import (
     extreme,
     first_beyond,
     first_edge,
     first_missing,
-    loops,
     positions_read,
-    run_rows,
 )
-from erlangen.taxonomy.search import ranks, topological, without_loops
 
 
 def full(bound: Neighborhoods) -> Certificate:
     """Everybody reads everybody. Counterexample: a missing pair.
 
-    >>> full(loops(2)).data
+    >>> full(Neighborhoods.loops(2)).data
     {'missing': [0, 1]}
     """
     if bound.num_edges == bound.queries**2:
@@ -35,7 +34,7 @@ def full(bound: Neighborhoods) -> Certificate:
 def empty(bound: Neighborhoods) -> Certificate:
     """Nobody reads anything. Counterexample: an edge.
 
-    >>> empty(loops(2)).data
+    >>> empty(Neighborhoods.loops(2)).data
     {'present': [0, 0]}
     """
     if bound.num_edges == 0:
@@ -49,15 +48,13 @@ def identity(bound: Neighborhoods) -> Certificate:
     >>> identity(Neighborhoods.from_edges(2, 2, [(0, 0)])).data
     {'missing': [1, 1]}
     """
-    alone = loops(bound.queries)
+    alone = Neighborhoods.loops(bound.queries)
     if bound == alone:
         return Certificate("identity", True, {}, bound.queries)
     beside = first_beyond(bound, alone)
     if beside is not None:
         return Certificate("identity", False, {"present": list(beside)}, bound.queries)
-    return Certificate(
-        "identity", False, {"missing": [properties.reflexive(bound).data["missing"]] * 2}, bound.queries
-    )
+    return _refuse("identity", bound.queries, missing=[properties.reflexive(bound).data["missing"]] * 2)
 
 
 def total_order(bound: Neighborhoods) -> Certificate | None:
@@ -90,9 +87,7 @@ def previous(bound: Neighborhoods) -> Certificate:
     """
     n = bound.queries
 
-    def refuse(**data: object) -> Certificate:
-        return Certificate("previous", False, data, n)
-
+    refuse = partial(_refuse, "previous", n)
     loop = properties.reflexive(bound)
     if not loop.value:
         return refuse(missing=[loop.data["missing"]] * 2)
@@ -105,7 +100,7 @@ def previous(bound: Neighborhoods) -> Certificate:
     if free.size:
         edge = list(first_edge(without_loops(bound)))
         return refuse(order=encode(order, bound.queries), at=int(free[0]), present=edge)
-    place, rows = ranks(order), run_rows(bound)
+    place, rows = ranks(order), bound.run_rows
     gaps = place[rows] - extreme(place, bound.starts, bound.stops, np.minimum)
     p = int(gaps.max())
     if bound.num_edges == n * (p + 1) - p * (p + 1) // 2:  # within W_p and as large as W_p
@@ -131,9 +126,7 @@ def bipartite(bound: Neighborhoods) -> Certificate:
     """
     n = bound.queries
 
-    def refuse(**data: object) -> Certificate:
-        return Certificate("bipartite", False, data, n)
-
+    refuse = partial(_refuse, "bipartite", n)
     if bound.num_edges == 0:
         return refuse(empty=True)
     reads = bound.degrees > 0
@@ -156,6 +149,10 @@ def bipartite(bound: Neighborhoods) -> Certificate:
 def _reader(bound: Neighborhoods, key: int) -> int:
     run = int(np.flatnonzero((bound.starts <= key) & (key < bound.stops))[0])
     return int(np.searchsorted(bound.indptr, run, side="right")) - 1
+
+
+def _refuse(claim: str, n: int, **data: object) -> Certificate:
+    return Certificate(claim, False, data, n)
 
 
 KINDS: dict[str, Callable[[Neighborhoods], Certificate | None]] = {

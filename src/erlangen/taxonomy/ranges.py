@@ -29,25 +29,6 @@ def extreme(values: np.ndarray, starts: np.ndarray, stops: np.ndarray, operation
     return result
 
 
-def run_rows(bound: Neighborhoods) -> np.ndarray:
-    """The query of each run.
-
-    >>> run_rows(Neighborhoods.from_edges(2, 3, [(0, 0), (0, 2), (1, 1)]))
-    array([0, 0, 1])
-    """
-    return np.repeat(np.arange(bound.queries, dtype=np.int64), np.diff(bound.indptr))
-
-
-def loops(n: int) -> Neighborhoods:
-    """The identity on n positions.
-
-    >>> loops(2).edges().tolist()
-    [[0, 0], [1, 1]]
-    """
-    at = np.arange(n, dtype=np.int64)
-    return Neighborhoods.from_bands(n, at, at + 1)
-
-
 def positions_read(bound: Neighborhoods) -> np.ndarray:
     """Which keys some query reads, as booleans.
 
@@ -83,7 +64,7 @@ def first_missing(bound: Neighborhoods) -> tuple[int, int]:
 def first_beyond(a: Neighborhoods, b: Neighborhoods) -> tuple[int, int] | None:
     """The first pair that is in a and not in b, None if a <= b; looks at a few rows before all of them.
 
-    >>> first_beyond(loops(3), Neighborhoods.from_edges(3, 3, [(0, 0)]))
+    >>> first_beyond(Neighborhoods.loops(3), Neighborhoods.from_edges(3, 3, [(0, 0)]))
     (1, 1)
     """
     for rows in dict.fromkeys((min(a.queries, 64), a.queries)):

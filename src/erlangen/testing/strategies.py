@@ -1,117 +1,68 @@
-"""Hypothesis strategies for relations: random leaves and random expressions that can be bound at a size."""
+"""Hypothesis strategies for relations: random leaves and random expressions that can be bound at a size.
+
+What may be drawn is said by each relation itself (`example`), so that a new one is drawn, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import DrawFn, SearchStrategy
 
-from erlangen.relations import (
-    Bipartite,
-    Blocks,
-    Causal,
-    Dilated,
-    Documents,
-    Empty,
-    FromMask,
-    Full,
-    Global,
-    Graph,
-    Grid,
-    GridOffset,
-    Identity,
-    Offset,
-    Padding,
-    Prefix,
-    Random,
-    Relation,
-    Ring,
-    Window,
-)
+from erlangen.relations import Relation
+from erlangen.relations.catalogue import kinds
+
+Option = TypeVar("Option")
 
 
-def _documents(n: int) -> SearchStrategy[Relation]:
-    cuts = st.lists(st.integers(0, n), max_size=4).map(sorted)
-    return cuts.map(lambda c: Documents([b - a for a, b in zip([0, *c], [*c, n], strict=True)]))
+class _Drawn:
+    """The choices of `erlangen.relations.protocol.Draw`, made by hypothesis."""
+
+    def __init__(self, draw: DrawFn) -> None:
+        self._draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        return self._draw(st.integers(low, high))
+
+    def integers(self, low: int, high: int, least: int, most: int) -> list[int]:
+        return self._draw(st.lists(st.integers(low, high), min_size=least, max_size=most))
+
+    def choice(self, options: Sequence[Option]) -> Option:
+        return self._draw(st.sampled_from(options))
+
+    def relation(self, n: int) -> Relation:
+        return self._draw(leaves(n))
 
 
-def _shapes(n: int) -> list[tuple[int, ...]]:
-    return [
-        shape
-        for a in range(1, n + 1)
-        for b in range(1, n + 1)
-        for shape in ((a, b), (a, b, n // (a * b) if a * b <= n else 0))
-        if prod(shape) == n
-    ]
+@st.composite
+def examples(draw: DrawFn, kind: type[Any], n: int) -> Any:
+    """Relations of one kind (a class that an expression may call) that fit n positions.
+
+    >>> from erlangen.relations import ALiBi
+    >>> from hypothesis import find
+    >>> find(examples(ALiBi, 3), lambda r: r.on(3).num_edges == 9)
+    ALiBi(slopes=[0], relation=Full())
+    """
+    return kind.example(n, _Drawn(draw))
 
 
-def _grid(n: int) -> SearchStrategy[Relation]:
-    if n == 0:
-        return st.just(Empty())
-    return st.builds(Grid, st.sampled_from(_shapes(n)), st.integers(0, 3))
+def bound_by_sizes() -> list[type[Relation]]:
+    """The relations of pairs that sizes alone can bind."""
+    return [kind for kind in kinds(Relation).values() if kind.data_dependent is not True]
 
-
-def _grid_offset(n: int) -> SearchStrategy[Relation]:
-    if n == 0:
-        return st.just(Empty())
-
-    def on(shape: tuple[int, ...]) -> SearchStrategy[Relation]:
-        by, cells = (
-            st.tuples(*[st.integers(-2, 2)] * len(shape)),
-            st.tuples(*[st.integers(1, 4)] * len(shape)),
-        )
-        return st.builds(GridOffset, st.just(shape), by, st.none() | cells)
-
-    return st.sampled_from(_shapes(n)).flatmap(on)
-
-
-def _graph(n: int) -> SearchStrategy[Relation]:
-    if n == 0:
-        return st.just(Graph([]))
-    node = st.integers(0, n - 1)
-    return st.lists(st.tuples(node, node), max_size=3 * n).map(Graph)
-
-
-def _mask(n: int) -> SearchStrategy[Relation]:
-    row = st.lists(st.booleans(), min_size=n, max_size=n)
-    if n == 0:
-        return st.just(Empty())
-    return st.lists(row, min_size=n, max_size=n).map(FromMask)
-
-
-_small = st.integers(0, 6)
-_positive = st.integers(1, 6)
-_positions = st.lists(st.integers(0, 9), max_size=3)
 
 LEAVES: dict[type[Relation], Callable[[int], SearchStrategy[Relation]]] = {
-    Full: lambda n: st.just(Full()),
-    Empty: lambda n: st.just(Empty()),
-    Identity: lambda n: st.just(Identity()),
-    Causal: lambda n: st.just(Causal()),
-    Prefix: lambda n: st.builds(Prefix, _small),
-    Window: lambda n: st.builds(Window, _small, _small),
-    Ring: lambda n: st.builds(Ring, _small, _small),
-    Dilated: lambda n: st.builds(Dilated, _positive),
-    Bipartite: lambda n: st.integers(0, n).map(lambda m: Bipartite(m, n - m)),
-    Documents: _documents,
-    Blocks: lambda n: st.builds(Blocks, _positive),
-    Padding: lambda n: st.builds(Padding, st.integers(0, n), st.sampled_from(["left", "right"])),
-    Global: lambda n: st.builds(Global, keys=_positions, queries=_positions),
-    Grid: _grid,
-    Offset: lambda n: st.builds(Offset, st.integers(-6, 6)),
-    GridOffset: _grid_offset,
-    Graph: _graph,
-    FromMask: _mask,
-    Random: lambda n: st.builds(Random, _small, st.integers(0, 3)),
+    kind: partial(examples, kind) for kind in bound_by_sizes()
 }
 """For every relation that sizes alone can bind: a strategy for one that fits n positions."""
 
 
 def leaves(n: int) -> SearchStrategy[Relation]:
     """A random named relation that can be bound to n queries and n keys."""
-    return st.one_of([make(n) for make in LEAVES.values()])
+    return st.one_of([examples(kind, n) for kind in bound_by_sizes()])
 
 
 def relations(n: int, max_leaves: int = 6) -> SearchStrategy[Relation]:

@@ -32,8 +32,8 @@ from erlangen.relations import (
     Relation,
     Window,
 )
+from erlangen.relations.key_sets import keys_read
 from erlangen.relations.lookup import to_numpy
-from erlangen.relations.partitions import keys_read
 
 FULL = Full()
 

@@ -14,7 +14,7 @@ from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, Documents, Full, Identity, Window
 from erlangen.symmetry import symmetry
 from erlangen.symmetry.translations import translations
-from erlangen.taxonomy.automorphisms import count_automorphisms
+from erlangen.taxonomy.count_automorphisms import count_automorphisms
 
 N = 6
 SHIFT = 2

@@ -9,8 +9,8 @@ from erlangen.nn import GraphLayer
 from erlangen.paper.theorems.apparatus import WIDTH, every_mask, layer, output, probe, rows, weights
 from erlangen.paper.theorems.item import Trial, statement
 from erlangen.relations import Bipartite, Causal, FromMask, Full, Graph, Identity, Relation, Window
-from erlangen.taxonomy.classify import classify
-from erlangen.taxonomy.properties import PROPERTIES
+from erlangen.taxonomy.classifier import classify
+from erlangen.taxonomy.ten_properties import PROPERTIES
 from erlangen.taxonomy.verify import verify
 
 N = 6

@@ -8,7 +8,7 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.truth import Undecided
+from erlangen.relations.protocol import Undecided
 
 
 @final
@@ -50,19 +50,10 @@ class WeightedNeighborhoods(Undecided):
                 f"the log-weights of {neighborhoods} have shape (heads, {expected}), got {values.shape}"
             )
         self.neighborhoods = neighborhoods
+        self.queries, self.keys = neighborhoods.own_sizes
         self.toeplitz = toeplitz
         """The log-weight of j - i = p - (queries - 1), shape (heads, queries + keys - 1), or None."""
         self._per_edge = per_edge
-
-    @property
-    def queries(self) -> int:
-        """How many queries there are."""
-        return self.neighborhoods.queries
-
-    @property
-    def keys(self) -> int:
-        """How many keys there are."""
-        return self.neighborhoods.keys
 
     @property
     def num_edges(self) -> int:
@@ -150,7 +141,7 @@ class WeightedNeighborhoods(Undecided):
     def used_offsets(self) -> np.ndarray:
         """Which entries of a Toeplitz vector some edge reads."""
         bound = self.neighborhoods
-        shift = self.queries - 1 - np.repeat(np.arange(bound.queries), np.diff(bound.indptr))
+        shift = self.queries - 1 - bound.run_rows
         change = np.zeros(max(self.queries + self.keys, 1), np.int64)
         np.add.at(change, bound.starts + shift, 1)
         np.add.at(change, bound.stops + shift, -1)

@@ -7,16 +7,16 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
+from erlangen.relations.catalogue import written
 from erlangen.relations.families import Bindable
-from erlangen.relations.graphs import Graph
-from erlangen.relations.lookup import indices, is_torch, to_numpy
+from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.neighborhoods import Neighborhoods
 from erlangen.relations.orders import Full
-from erlangen.relations.registry import written
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import Graph
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
-from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _FULL = Full()
 
@@ -40,13 +40,13 @@ class Distance(WeightedRelation):
     table: Any
     _within: tuple[Neighborhoods, ...]
     structured = False
+    _default, _named, _table, _dimensions = _FULL, ("graph", "table"), "table", 2
 
     def __init__(self, graph: Any, table: Any, *, relation: Bindable = _FULL) -> None:
         graph = graph if isinstance(graph, Relation) else Graph(graph)
-        values = tables.table(table, "Distance(table)", (1, 2))
+        values = self._read(table)
         if values.shape[-1] == 0:
             raise ParameterError("Distance(table) needs at least the bias at distance 0")
-        values = values if is_torch(values) else with_heads(values, 2)
         sizes = graph.own_sizes
         if sizes is None or sizes[0] != sizes[1]:
             raise ParameterError(
@@ -56,20 +56,14 @@ class Distance(WeightedRelation):
         within = _within(graph.on(*sizes), values.shape[-1] - 1)
         super().__init__(relation, graph=graph, table=values, _within=within)
 
-    @property
-    def heads(self) -> int:
-        return with_heads(self.table, 2).shape[0]
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Distance:
+        graph = Graph.from_pairs(Graph.example(n, draw).edges(), nodes=n)
+        return cls(graph, draw.integers(-3, 3, 1, 4), relation=draw.relation(n))
 
     @property
     def own_sizes(self) -> tuple[int, int] | None:
         return self.graph.own_sizes
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"graph": self.graph, "table": self.table}
-
-    @classmethod
-    def _default(cls) -> Relation | None:
-        return _FULL
 
     def distances(self, i: Any, j: Any) -> np.ndarray:
         """d(i, j), elementwise, cut to the last entry of the table; no path counts as the last, too.
@@ -85,10 +79,10 @@ class Distance(WeightedRelation):
         return result
 
     def _by_pair(self, i: np.ndarray, j: np.ndarray) -> Any:
-        return tables.take(with_heads(tables.floats(self.table), 2), self._checked(i, j))
+        return tables.take(tables.floats(self._numbers), self._checked(i, j))
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
-        return list(with_heads(tables.exact(self.table), 2)[:, self._checked(i, j)])
+        return list(tables.exact(self._numbers)[:, self._checked(i, j)])
 
     def _checked(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         nodes = self._within[0].queries
@@ -103,8 +97,7 @@ def _within(step: Neighborhoods, farthest: int) -> tuple[Neighborhoods, ...]:
 
     A pair's distance is then the number of these sets it is not in.
     """
-    diagonal = np.arange(step.queries, dtype=np.int64)
-    sets = [Neighborhoods.from_bands(step.keys, diagonal, diagonal + 1)]
+    sets = [Neighborhoods.loops(step.queries)]
     one_more = sets[0] | step
     while len(sets) < farthest:
         sets.append(sets[-1].compose(one_more))

@@ -8,15 +8,16 @@ from typing import Any, final
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
+from erlangen.relations.catalogue import written
 from erlangen.relations.families import Bindable
-from erlangen.relations.graphs import Graph
 from erlangen.relations.lookup import is_torch
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.registry import written
+from erlangen.relations.protocol import Draw
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import Graph
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
 from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 
 @written
@@ -75,6 +76,21 @@ class Weighted(WeightedRelation):
                     f"got {values.shape[-1]}"
                 )
 
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Weighted:
+        match draw.choice(["bias", "edges", "offsets"]):
+            case "bias":
+                return cls(draw.relation(n), np.array(draw.integers(-3, 3, n * n, n * n)).reshape(n, n))
+            case "edges":
+                pairs = Graph.example(n, draw).edges()
+                numbers = draw.integers(-3, 3, len(pairs), len(pairs))
+                return cls(Graph.from_pairs(pairs, nodes=n), edges=np.array(numbers, np.int64))
+            case _:
+                offsets = set(draw.integers(-4, 4, 1, 4))
+                return cls(
+                    draw.relation(n), offsets={offset: draw.integer(-3, 3) for offset in sorted(offsets)}
+                )
+
     @property
     def structured(self) -> bool:  # type: ignore[override]
         """Whether the log-weights depend on j - i alone."""
@@ -104,28 +120,25 @@ class Weighted(WeightedRelation):
     # ------------------------------------------------------------------- biases
 
     def _by_offset(self, offsets: np.ndarray) -> Any:
-        assert self.offsets is not None
-        listed = np.array([offset for offset, _ in self.offsets], np.int64)
+        return tables.floats(self._by_difference(offsets))
+
+    def _by_pair(self, i: np.ndarray, j: np.ndarray) -> Any:
+        return tables.floats(self._look_up(i, j))
+
+    def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
+        return list(tables.exact(self._look_up(i, j)))
+
+    def _by_difference(self, offsets: np.ndarray) -> np.ndarray:
+        listed = np.array([offset for offset, _ in self.offsets or ()], np.int64)
         # The last column is the log-weight 0 of every difference that is not listed.
         padded = np.concatenate([self._values, np.zeros((self.heads, 1), self._values.dtype)], axis=1)
         place = np.minimum(np.searchsorted(listed, offsets), max(listed.size - 1, 0))
         found = listed[place] == offsets if listed.size else np.zeros(offsets.shape, bool)
-        return tables.floats(padded)[:, np.where(found, place, listed.size)]
-
-    def _by_pair(self, i: np.ndarray, j: np.ndarray) -> Any:
-        if self.offsets is not None:
-            return self._by_offset(j - i)
-        return tables.floats(self._look_up(i, j))
-
-    def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
-        if self.offsets is None:
-            return list(tables.exact(self._look_up(i, j)))
-        known = {offset: column for column, (offset, _) in enumerate(self.offsets)}
-        column = np.array([known.get(offset, -1) for offset in (j - i).tolist()], np.int64)
-        padded = np.concatenate([self._values, np.zeros((self.heads, 1), self._values.dtype)], axis=1)
-        return list(padded[:, column])
+        return padded[:, np.where(found, place, listed.size)]
 
     def _look_up(self, i: np.ndarray, j: np.ndarray) -> Any:
+        if self.offsets is not None:
+            return self._by_difference(j - i)
         if self.bias is not None:
             _, queries, keys = self._values.shape
             rows = i + (queries - keys)

@@ -102,22 +102,30 @@ def exact(values: Any) -> np.ndarray:
     return to_numpy(values)
 
 
+def _is_table(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or is_torch(value)
+
+
 def same(a: Any, b: Any) -> bool:
-    """Whether two tables hold equal numbers in equal shapes.
+    """Whether two tables hold equal numbers in equal shapes, or two other arguments are equal.
 
     >>> same(np.array([1, 2]), np.array([1.0, 2.0])), same(np.array([1]), np.array([1, 1]))
     (True, False)
     """
+    if not (_is_table(a) or _is_table(b)):
+        return a == b
     a, b = exact(a), exact(b)
     return a.shape == b.shape and bool((a == b).all())
 
 
 def written(values: Any) -> str:
-    """A table as one writes it; long or learned ones by their size.
+    """A table as one writes it, long or learned ones by their size; any other argument as it is.
 
     >>> written(np.array([[1, 2], [3, 4]])), written(np.zeros((8, 32)))
     ('[[1, 2], [3, 4]]', '<8 x 32 numbers>')
     """
+    if not _is_table(values):
+        return repr(values)
     if is_torch(values) or values.size > PRINTED:
         kind = "learned numbers" if is_torch(values) and values.requires_grad else "numbers"
         return f"<{' x '.join(map(str, values.shape)) or 1} {kind}>"

@@ -11,8 +11,7 @@ import numpy as np
 
 from erlangen.relations import Neighborhoods
 from erlangen.taxonomy.certificates import Certificate, encode
-from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read, run_rows
-from erlangen.taxonomy.search import (
+from erlangen.taxonomy.orders_and_forests import (
     Forest,
     forest,
     latest_key,
@@ -22,6 +21,7 @@ from erlangen.taxonomy.search import (
     topological,
     transposable,
 )
+from erlangen.taxonomy.ranges import first_beyond, first_edge, first_missing, positions_read
 
 MAX_STEPS = 60_000_000
 """Transitivity is left open (None) when composing the relation with itself would touch more runs."""
@@ -93,7 +93,7 @@ def transitive(bound: Neighborhoods) -> Certificate | None:
     two_steps = (positions_read(bound) & (bound.degrees > 0)).any()
     if not two_steps or bound.num_edges == bound.queries**2:
         return Certificate("transitive", True, {}, bound.queries)
-    rows = run_rows(bound)
+    rows = bound.run_rows
     for keys in (bound.starts, bound.stops - 1):  # a witness is usually at the end of a run
         triple = _beyond(bound, rows, keys)
         if triple is not None:
@@ -169,9 +169,7 @@ def unique_topological_order(bound: Neighborhoods) -> Certificate:
     free = np.flatnonzero(~bound.contains(order[1:], order[:-1]))
     if free.size == 0:
         return Certificate(claim, True, {"order": encode(order, bound.queries)}, bound.queries)
-    return Certificate(
-        claim, False, {"order": encode(order, bound.queries), "at": int(free[0])}, bound.queries
-    )
+    return _verdict(bound, claim, {"order": encode(order, bound.queries), "at": int(free[0])})
 
 
 def toeplitz(bound: Neighborhoods) -> Certificate:
@@ -207,14 +205,12 @@ def bipartition(bound: Neighborhoods) -> Certificate | None:
     edge = _inside_one_side(bound, sides)
     if edge is None:
         return Certificate("bipartition", True, {"sides": encode(sides, bound.queries)}, bound.queries)
-    return Certificate(
-        "bipartition", False, {"odd_cycle": _odd_cycle(Forest(parents, depths), *edge)}, bound.queries
-    )
+    return _verdict(bound, "bipartition", {"odd_cycle": _odd_cycle(Forest(parents, depths), *edge)})
 
 
 def _inside_one_side(bound: Neighborhoods, sides: np.ndarray) -> tuple[int, int] | None:
     ones = np.concatenate([[0], np.cumsum(sides)])
-    rows = run_rows(bound)
+    rows = bound.run_rows
     on_side_one = ones[bound.stops] - ones[bound.starts]
     same = np.where(sides[rows] == 1, on_side_one, bound.stops - bound.starts - on_side_one)
     bad = np.flatnonzero(same)

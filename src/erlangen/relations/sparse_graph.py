@@ -1,20 +1,21 @@
-"""Relations given edge by edge: graphs, masks, random keys, nearest keys."""
+"""Graphs: relations given edge by edge, in any of the forms in which libraries keep them."""
 
 from __future__ import annotations
 
 import reprlib
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import nearest, sizes
-from erlangen.relations.lookup import booleans, is_torch, to_numpy
-from erlangen.relations.neighborhoods import Neighborhoods, edge_array
-from erlangen.relations.registry import written
-from erlangen.relations.relation import Relation, Site, need_joint, need_keys, need_vectors
+from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
+from erlangen.relations.lookup import edge_array, is_torch, to_numpy
+from erlangen.relations.neighborhoods import Neighborhoods
+from erlangen.relations.protocol import Draw
+from erlangen.relations.relation import Relation, Site
 
 PRINTED = 64
 """Edge sets and masks up to this many entries print in full; larger ones print abbreviated."""
@@ -66,8 +67,12 @@ class Graph(Relation):
         least = int(pairs.max(initial=-1)) + 1
         if nodes is not None and nodes < least:
             raise SizeError(f"Graph(nodes={nodes}) has an edge at position {least - 1}")
-        object.__setattr__(self, "_bound", Neighborhoods.from_edges(least, least, pairs))
-        object.__setattr__(self, "nodes", nodes)
+        self._fill(_bound=Neighborhoods.from_edges(least, least, pairs), nodes=nodes)
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Graph:
+        codes = draw.integers(0, n * n - 1, 0, 3 * n) if n else []
+        return cls([divmod(code, n) for code in codes])
 
     @classmethod
     def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None) -> Graph:
@@ -126,169 +131,6 @@ class Graph(Relation):
 
     def _transposed(self) -> Graph:
         return Graph.from_pairs(self.edges()[:, ::-1], nodes=self.nodes)
-
-
-@written
-@final
-@dataclass(frozen=True, init=False, repr=False)
-class FromMask(Relation):
-    """The relation of a dense mask of booleans or 0/1 integers, shape (queries, keys), True = may read.
-
-    Bound to exactly its number of keys. Its rows are the last positions, so fewer queries give its last rows.
-
-    >>> FromMask([[True, False], [True, True]]).on(2).num_edges
-    3
-    """
-
-    _bound: Neighborhoods
-
-    def __init__(self, mask: Any) -> None:
-        array = to_numpy(mask)
-        if array.ndim in (3, 4):
-            families = "Batch.from_mask(mask) for (batch, queries, keys)"
-            raise ParameterError(
-                f"FromMask(mask) takes one mask (queries, keys), got shape {array.shape}: write "
-                + (
-                    f"PerHead.from_mask(mask) for (heads, queries, keys), {families}"
-                    if array.ndim == 3
-                    else "Batch.from_mask(mask) for (batch, heads, queries, keys)"
-                )
-            )
-        object.__setattr__(self, "_bound", Neighborhoods.from_dense(booleans(array, "FromMask(mask)")))
-
-    @classmethod
-    def _of(cls, bound: Neighborhoods) -> FromMask:
-        relation = cls.__new__(cls)
-        object.__setattr__(relation, "_bound", bound)
-        return relation
-
-    def __repr__(self) -> str:
-        q, k = self._bound.queries, self._bound.keys
-        if q * k > PRINTED or q * k == 0:
-            return f"FromMask(<{q} x {k}, {self._bound.num_edges} edges>)"
-        return f"FromMask({self._bound.dense().astype(int).tolist()})"
-
-    @property
-    def own_sizes(self) -> tuple[int, int] | None:
-        return self._bound.queries, self._bound.keys
-
-    def _require(self, site: Site) -> None:
-        q, k = self._bound.queries, self._bound.keys
-        positions = site.positions
-        low, high = (positions.min(), positions.max()) if positions.size else (k, k - 1)
-        if site.keys != k or low < k - q or high > k - 1:
-            raise SizeError(
-                f"{self} has {q} queries and {k} keys, but was bound to "
-                f"{positions.size} queries and {site.keys} keys"
-            )
-
-    def _bind(self, site: Site) -> Neighborhoods:
-        return self._bound.restrict(site.positions + (self._bound.queries - self._bound.keys))
-
-    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self._bound._contains(i + (self._bound.queries - self._bound.keys), j)
-
-    def _transposed(self) -> FromMask:
-        return FromMask._of(self._bound.T)
-
-
-@written
-@final
-@dataclass(frozen=True)
-class Random(Relation):
-    """Each query reads `keys_per_query` distinct keys, drawn pseudo-randomly from the seed (BigBird).
-
-    The draw of a row depends on seed, position and number of keys alone (Floyd's sampling over a counter
-    hash), so single rows can be bound. With no more keys than asked for, all are read.
-
-    >>> Random(2, seed=0).on(8).degrees.tolist()
-    [2, 2, 2, 2, 2, 2, 2, 2]
-    >>> Random(2, seed=0).on(3, 8) == Random(2, seed=0).on(8).restrict(range(5, 8))
-    True
-    """
-
-    keys_per_query: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys_per_query", sizes.count(self.keys_per_query, "Random(keys_per_query)"))
-        object.__setattr__(self, "seed", sizes.count(self.seed, "Random(seed)"))
-
-    def _require(self, site: Site) -> None:
-        need_joint(self, site)
-
-    def runs_needed(self, queries: int, keys: int) -> int:
-        drawn = min(self.keys_per_query, keys)
-        return queries * max(drawn, drawn * drawn // 256)  # each key drawn is compared with those before
-
-    def _bind(self, site: Site) -> Neighborhoods:
-        rows, n, k = site.positions.size, site.keys, min(self.keys_per_query, site.keys)
-        chosen = np.empty((rows, k), np.int64)
-        for t in range(k):
-            last = n - k + t
-            draw = (_hash(self.seed, site.positions, t) % np.uint64(last + 1)).astype(np.int64)
-            taken = (chosen[:, :t] == draw[:, None]).any(axis=1)
-            chosen[:, t] = np.where(taken, last, draw)
-        starts = chosen.ravel()
-        return Neighborhoods.from_runs(rows, n, np.repeat(np.arange(rows), k), starts, starts + 1)
-
-    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        return self.on(need_keys(self, keys))._contains(i, j)
-
-
-@written
-@final
-@dataclass(frozen=True)
-class Nearest(Relation):
-    """The k keys with the largest inner product with the query: data-dependent (Unlimiformer).
-
-    Bound by vectors, `Nearest(k).on(queries, keys)` with shapes (length, dim); ties go to the earlier key.
-    `index` says how they are looked for, "exact" or by "faiss" where that is installed (in float32, ties as
-    it likes); it is no part of what the relation is.
-
-    >>> Nearest(1).on(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]])).row(0)
-    [(1, 2)]
-    >>> Nearest(1).on(4)
-    Traceback (most recent call last):
-    ...
-    erlangen.errors.DataError: Nearest(k=1) depends on the data: bind it to vectors, on(queries, keys) with
-    shapes (length, dim)
-    """
-
-    k: int
-    index: str = field(default="exact", compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "k", sizes.count(self.k, "Nearest(k)"))
-        if self.index not in nearest.INDICES:
-            raise ParameterError(
-                f"Nearest(index) must be one of {', '.join(nearest.INDICES)}, got {self.index!r}"
-            )
-
-    def __repr__(self) -> str:
-        return f"Nearest(k={self.k}{'' if self.index == 'exact' else f', index={self.index!r}'})"
-
-    @property
-    def data_dependent(self) -> bool:
-        return True
-
-    def _require(self, site: Site) -> None:
-        queries, keys = need_vectors(self, site)
-        if queries.shape[1] != keys.shape[1]:
-            raise SizeError(f"{self}: queries have dimension {queries.shape[1]}, keys {keys.shape[1]}")
-
-    def _bind(self, site: Site) -> Neighborhoods:
-        rows = site.positions.size
-        if self.k >= site.keys:  # all of them, whatever the vectors
-            return Neighborhoods.from_bands(site.keys, np.zeros(rows, np.int64), np.full(rows, site.keys))
-        queries, keys = nearest.vectors(site.query_vectors, site.key_vectors)
-        starts = nearest.INDICES[self.index](queries, keys, self.k).ravel()
-        return Neighborhoods.from_runs(
-            rows, site.keys, np.repeat(np.arange(rows), self.k), starts, starts + 1
-        )
-
-    def _holds(self, i: Any, j: Any, keys: int | None) -> Any:
-        need_vectors(self, Site(np.empty(0, np.int64), 0))
 
 
 def _pairs(edges: Any) -> tuple[np.ndarray, int | None]:
@@ -366,14 +208,3 @@ def _say_weights(instead: str) -> None:
         "Weighted(graph, edges=numbers)",
         stacklevel=4,
     )
-
-
-def _hash(seed: int, position: np.ndarray, draw: int) -> np.ndarray:
-    """splitmix64 of (seed, position, draw): well-mixed and the same on every machine."""
-    x = position.astype(np.uint64)
-    for salt in (seed % 2**64, draw):
-        x = x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return x

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from erlangen.relations import Neighborhoods, intervals
-from erlangen.taxonomy.ranges import extreme, loops, run_rows
+from erlangen.taxonomy.ranges import extreme
 
 MAX_TRANSPOSE = 200_000_000
 """A transpose with more boundaries than this is not built: the property is then left open (None)."""
@@ -37,7 +37,7 @@ def transposable(bound: Neighborhoods) -> bool:
 
     Few runs may have a huge transpose: when every other row is full, every column has n / 2 runs.
 
-    >>> transposable(loops(5))
+    >>> transposable(Neighborhoods.loops(5))
     True
     """
     change = intervals.symmetric_difference(bound._bounds, bound._bounds + bound.keys + 1)
@@ -59,10 +59,10 @@ def ranks(order: np.ndarray) -> np.ndarray:
 def without_loops(bound: Neighborhoods) -> Neighborhoods:
     """The relation without its loops.
 
-    >>> without_loops(loops(3)).num_edges
+    >>> without_loops(Neighborhoods.loops(3)).num_edges
     0
     """
-    return bound - loops(bound.queries)
+    return bound - Neighborhoods.loops(bound.queries)
 
 
 def latest_key(bound: Neighborhoods, place: np.ndarray) -> tuple[int, int] | None:
@@ -72,7 +72,7 @@ def latest_key(bound: Neighborhoods, place: np.ndarray) -> tuple[int, int] | Non
     (0, 1)
     """
     strict = without_loops(bound)
-    rows = run_rows(strict)
+    rows = strict.run_rows
     late = np.flatnonzero(extreme(place, strict.starts, strict.stops, np.maximum) > place[rows])
     if late.size == 0:
         return None
@@ -95,7 +95,7 @@ def mutual(bound: Neighborhoods) -> tuple[int, int] | None:
     if not transposable(bound):
         return None
     both = bound & bound.T
-    rows = run_rows(both)
+    rows = both.run_rows
     other = np.flatnonzero((both.starts != rows) | (both.stops != rows + 1))
     if other.size == 0:
         return None
@@ -123,7 +123,7 @@ def topological(bound: Neighborhoods) -> Ordering:
     >>> topological(Neighborhoods.from_edges(3, 3, [(0, 2), (2, 1), (1, 0)])).cycle
     [0, 2, 1]
     """
-    n, rows = bound.queries, run_rows(bound)
+    n, rows = bound.queries, bound.run_rows
     if (bound.stops <= rows + 1).all():
         return Ordering(np.arange(n, dtype=np.int64), None)
     if (bound.starts >= rows).all():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from erlangen.relations.relation import Relation
 from erlangen.relations.shown import Shown
 from erlangen.relations.weighted import tables
 from erlangen.relations.weighted.bound import WeightedNeighborhoods
+from erlangen.relations.weighted.tables import with_heads
 
 
-class WeightedRelation(Shown, AnyRelation, ABC):
+class WeightedRelation(Shown, AnyRelation):
     """A relation with weights: query i reads key j in N_i with alpha_ij ~ W_ij e^{s_ij}, W_ij > 0.
 
     The log-weights b = log W are a bias added to the scores. **Scaling a row is a gauge**: W and diag(c) W
@@ -43,22 +44,42 @@ class WeightedRelation(Shown, AnyRelation, ABC):
     def __init__(self, support: Bindable, **values: Any) -> None:
         taken = f"{type(self).__name__}(relation=...) takes a Relation, PerHead or Batch"
         expect(support, taken, axes=("item", "head"))
-        object.__setattr__(self, "support", support)
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self._fill(support=support, **values)
 
     # ------------------------------------------- what each weighted relation says
 
     structured: bool
+    _of_distance: ClassVar[bool] = False
+    """Whether the log-weights of every head are a multiple of |i - j|."""
+    _default: ClassVar[Relation | None] = None
+    """The support when none is given; None when one must be given."""
+    _named: ClassVar[tuple[str, ...]] = ()
+    """The arguments of the constructor besides `relation`."""
+    _table: ClassVar[str]
+    """Which of them is the table of numbers, with a row per head or one for all."""
+    _dimensions: ClassVar[int]
+    """How many dimensions the table has with that of heads."""
+
+    @classmethod
+    def _read(cls, numbers: Any) -> Any:
+        """The table as it is kept: tensors as they were given, since a view would be no parameter."""
+        what, dimensions = f"{cls.__name__}({cls._table})", (cls._dimensions - 1, cls._dimensions)
+        values = tables.table(numbers, what, dimensions)
+        return values if is_torch(values) else with_heads(values, cls._dimensions)
 
     @property
-    @abstractmethod
+    def _numbers(self) -> Any:
+        """The table with its dimension of heads."""
+        return with_heads(getattr(self, self._table), self._dimensions)
+
+    @property
     def heads(self) -> int:
         """How many heads the bias tells apart; 1 serves any number."""
+        return self._numbers.shape[0]
 
-    @abstractmethod
     def _arguments(self) -> dict[str, Any]:
         """The arguments of the constructor besides `relation`, by name; tables as tables."""
+        return {name: getattr(self, name) for name in self._named}
 
     def _by_offset(self, offsets: np.ndarray) -> Any:
         """Structured: the biases (heads, m) of the differences j - i, an int64 array of m."""
@@ -78,7 +99,7 @@ class WeightedRelation(Shown, AnyRelation, ABC):
     @property
     def monotone(self) -> bool:
         """Whether in some head the log-weights are known to fall, or to grow, with every step of |i - j|."""
-        return False
+        return self._of_distance and any(unit.any() for unit in self._units(np.array([0]), np.array([1])))
 
     # ------------------------------------------------------------------- biases
 
@@ -126,34 +147,8 @@ class WeightedRelation(Shown, AnyRelation, ABC):
         return WeightedNeighborhoods(bound, per_edge=to_numpy(self.per_edge(bound)))
 
     @property
-    def own_sizes(self) -> tuple[int, int] | None:
-        """(queries, keys) when support or weights fit these sizes only, else None.
-
-        >>> from erlangen.relations import ALiBi, Documents
-        >>> ALiBi(1, relation=Documents([2, 3])).own_sizes, ALiBi(1).own_sizes
-        ((5, 5), None)
-        """
-        return self.support.own_sizes
-
-    @property
-    def data_dependent(self) -> bool:
-        """Whether the support depends on the data."""
-        return self.support.data_dependent
-
-    @property
     def weights(self) -> Self:
         return self
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.support.axes
-
-    @property
-    def items(self) -> tuple[Any, ...]:
-        return self.support.items
-
-    def grid(self, batch: int | None = None, heads: int | None = None) -> tuple[tuple[Any, ...], ...]:
-        return self.support.grid(batch, heads)
 
     # -------------------------------------------------------------------- value
 
@@ -175,19 +170,10 @@ class WeightedRelation(Shown, AnyRelation, ABC):
         return self & other if isinstance(other, Bindable) else super().__rand__(other)
 
     def __repr__(self) -> str:
-        listed = [f"{name}={_written(value)}" for name, value in self._arguments().items()]
-        if self.support != self._default():
+        listed = [f"{name}={tables.written(value)}" for name, value in self._arguments().items()]
+        if self.support != self._default:
             listed.append(f"relation={self.support!r}")
         return f"{type(self).__name__}({', '.join(listed)})"
-
-    def _dense(self, queries: int, keys: int | None) -> np.ndarray:
-        support: Any = self.support
-        return support._dense(queries, keys)
-
-    @classmethod
-    def _default(cls) -> Relation | None:
-        """The support when none is given; None when one must be given."""
-        return None
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other) or not isinstance(other, WeightedRelation):
@@ -195,7 +181,7 @@ class WeightedRelation(Shown, AnyRelation, ABC):
         if self.support != other.support:
             return False
         mine, theirs = self._arguments(), other._arguments()
-        return mine.keys() == theirs.keys() and all(_same(mine[name], theirs[name]) for name in mine)
+        return mine.keys() == theirs.keys() and all(tables.same(mine[name], theirs[name]) for name in mine)
 
     def __hash__(self) -> int:
         # Learned numbers may change in place, so they take no part.
@@ -205,21 +191,5 @@ class WeightedRelation(Shown, AnyRelation, ABC):
         raise AttributeError(f"{type(self).__name__} is frozen")
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), {**self._arguments(), "relation": self.support})
-
-
-def _rebuild(kind: type[WeightedRelation], arguments: dict[str, Any]) -> WeightedRelation:
-    """Copies and pickles are built anew: a frozen object cannot be filled in afterwards."""
-    return kind(**arguments)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or is_torch(value)
-
-
-def _written(value: Any) -> str:
-    return tables.written(value) if _is_table(value) else repr(value)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return tables.same(a, b) if _is_table(a) or _is_table(b) else a == b
+        """Copies and pickles are built anew: a frozen object cannot be filled in afterwards."""
+        return partial(type(self), **self._arguments(), relation=self.support), ()

@@ -9,14 +9,13 @@ import numpy as np
 
 from erlangen.errors import ParameterError
 from erlangen.relations import sizes
+from erlangen.relations.catalogue import written
 from erlangen.relations.families import Bindable
-from erlangen.relations.lookup import indices, is_torch, to_numpy
+from erlangen.relations.lookup import indices, to_numpy
 from erlangen.relations.orders import Full
-from erlangen.relations.registry import written
-from erlangen.relations.relation import Relation
+from erlangen.relations.protocol import Draw
 from erlangen.relations.weighted import tables
-from erlangen.relations.weighted.base import WeightedRelation
-from erlangen.relations.weighted.tables import with_heads
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 _FULL = Full()
 
@@ -41,6 +40,8 @@ class RelativeBias(WeightedRelation):
     bidirectional: bool
     max_distance: int
     structured = True
+    _default, _named = _FULL, ("table", "bidirectional", "max_distance")
+    _table, _dimensions = "table", 2
 
     def __init__(
         self,
@@ -50,37 +51,28 @@ class RelativeBias(WeightedRelation):
         bidirectional: bool = True,
         max_distance: int = 128,
     ) -> None:
-        values = tables.table(table, "RelativeBias(table)", (1, 2))
-        values = values if is_torch(values) else with_heads(values, 2)
+        values = self._read(table)
         check_buckets(values.shape[-1], max_distance, bidirectional)
         super().__init__(
             relation, table=values, bidirectional=bool(bidirectional), max_distance=int(max_distance)
         )
 
-    @property
-    def heads(self) -> int:
-        return with_heads(self.table, 2).shape[0]
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "bidirectional": self.bidirectional,
-            "max_distance": self.max_distance,
-        }
-
     @classmethod
-    def _default(cls) -> Relation | None:
-        return _FULL
+    def example(cls, n: int, draw: Draw) -> RelativeBias:
+        table, two_sided = draw.integers(-3, 3, 8, 8), draw.choice([True, False])
+        return cls(
+            table, relation=draw.relation(n), bidirectional=two_sided, max_distance=draw.integer(5, 16)
+        )
 
     def buckets_of(self, offsets: Any) -> np.ndarray:
         """The bucket of each difference j - i. See `buckets_of`."""
         return buckets_of(offsets, self.table.shape[-1], self.max_distance, self.bidirectional)
 
     def _by_offset(self, offsets: np.ndarray) -> Any:
-        return tables.take(with_heads(tables.floats(self.table), 2), self.buckets_of(offsets))
+        return tables.take(tables.floats(self._numbers), self.buckets_of(offsets))
 
     def _units(self, i: np.ndarray, j: np.ndarray) -> list[np.ndarray]:
-        return list(with_heads(tables.exact(self.table), 2)[:, self.buckets_of(j - i)])
+        return list(tables.exact(self._numbers)[:, self.buckets_of(j - i)])
 
 
 def buckets_of(offsets: Any, buckets: int, max_distance: int = 128, bidirectional: bool = True) -> np.ndarray:

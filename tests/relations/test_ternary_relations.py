@@ -29,7 +29,9 @@ from erlangen.relations import (
     Window,
     WindowSquared,
 )
-from erlangen.relations.parse import HYPER, parse
+from erlangen.relations.catalogue import WRITTEN, kinds
+from erlangen.relations.families import Family
+from erlangen.relations.parse import parse
 
 N = 4
 triples = st.lists(st.tuples(*[st.integers(0, N - 1)] * 3), max_size=20)
@@ -158,7 +160,7 @@ TEXTS = [
 def test_text_is_read_and_printed_back(text):
     relation = parse(text)
     assert parse(repr(relation)) == relation
-    assert isinstance(relation, relations.HyperRelation)
+    assert isinstance(relation, relations.TernaryRelation)
     size = relation.size or 5
     assert relation.on(size) == parse(repr(relation)).on(size)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -168,13 +170,15 @@ def test_every_public_ternary_name_can_be_written():
 
     from erlangen.relations.geometries import FiniteGeometry
 
-    kinds = (relations.HyperRelation, FiniteGeometry)
+    bases = (relations.TernaryRelation, FiniteGeometry)
     public = {
         name
         for name in relations.__all__
-        if isclass(thing := getattr(relations, name)) and issubclass(thing, kinds) and not isabstract(thing)
+        if isclass(thing := getattr(relations, name)) and issubclass(thing, bases) and not isabstract(thing)
     }
-    assert public | {"Fano"} == set(HYPER)
+    assert public | {"Fano"} == set(WRITTEN) - set(
+        kinds(relations.Relation, Family, relations.WeightedRelation)
+    )
 
 
 @pytest.mark.parametrize(

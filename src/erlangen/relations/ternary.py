@@ -11,11 +11,11 @@ import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import lookup, sizes
-from erlangen.relations.graphs import PRINTED, Graph
+from erlangen.relations.catalogue import written
 from erlangen.relations.lookup import indices, to_numpy
-from erlangen.relations.protocol import AnyRelation
-from erlangen.relations.registry import written
+from erlangen.relations.protocol import AnyRelation, Draw
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import PRINTED, Graph
 
 MAX_POINTS = 2_000_000
 """Most positions of a ternary relation: a triple of positions then fits into 64 bits."""
@@ -23,7 +23,7 @@ MAX_TRIPLES = 100_000_000
 """Most triples that are ever listed."""
 
 
-class HyperRelation(AnyRelation, ABC):
+class TernaryRelation(AnyRelation, ABC):
     """A ternary relation T within [n]^3: (i, j, l) in T means that query i reads the keys j and l together.
 
     The neighbourhood of i is a set of *pairs*, T_i = {(j, l) : (i, j, l) in T}, and the order within a pair
@@ -95,29 +95,29 @@ class HyperRelation(AnyRelation, ABC):
         """
         return self.on(n).shadow()
 
-    def __and__(self, other: HyperRelation) -> HyperRelation:
+    def __and__(self, other: TernaryRelation) -> TernaryRelation:
         return Combination.of("&", self, other)
 
-    def __or__(self, other: HyperRelation) -> HyperRelation:
+    def __or__(self, other: TernaryRelation) -> TernaryRelation:
         return Combination.of("|", self, other)
 
-    def __sub__(self, other: HyperRelation) -> HyperRelation:
+    def __sub__(self, other: TernaryRelation) -> TernaryRelation:
         return Combination.of("-", self, other)
 
 
 @final
 @dataclass(frozen=True)
-class Combination(HyperRelation):
+class Combination(TernaryRelation):
     """left & right, left | right or left - right, where at least one of the two is not bound yet."""
 
     symbol: str
-    left: HyperRelation
-    right: HyperRelation
+    left: TernaryRelation
+    right: TernaryRelation
 
     @staticmethod
-    def of(symbol: str, left: HyperRelation, right: Any) -> HyperRelation:
+    def of(symbol: str, left: TernaryRelation, right: Any) -> TernaryRelation:
         """The combination: computed when both are bound, kept as an expression otherwise."""
-        if not isinstance(right, HyperRelation):
+        if not isinstance(right, TernaryRelation):
             return NotImplemented
         if isinstance(left, Triples) and isinstance(right, Triples):
             return left._with(symbol, right)
@@ -141,7 +141,7 @@ class Combination(HyperRelation):
 
 @written
 @final
-class Triples(HyperRelation):
+class Triples(TernaryRelation):
     """A ternary relation on n positions by its triples (query, key, key): exact, canonical, comparable.
 
     Stored as rows: the pairs of query i are `first[t], second[t]` for indptr[i] <= t < indptr[i + 1], sorted
@@ -197,6 +197,11 @@ class Triples(HyperRelation):
         return Triples, (self.n, self.triples())
 
     # ----------------------------------------------------------------- reading
+
+    @classmethod
+    def example(cls, n: int, draw: Draw) -> Triples:
+        codes = draw.integers(0, n**3 - 1, 0, 12) if n else []
+        return cls(n, [(code // n**2, code // n % n, code % n) for code in codes])
 
     @property
     def size(self) -> int:
@@ -314,7 +319,7 @@ def points(value: Any, what: str) -> int:
     return number
 
 
-def affordable(relation: HyperRelation, n: int, triples: int) -> None:
+def affordable(relation: TernaryRelation, n: int, triples: int) -> None:
     """Raise before listing more triples than memory should hold."""
     if triples > MAX_TRIPLES:
         raise SizeError(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from erlangen.errors import SizeError
 from erlangen.relations import intervals, sizes
-from erlangen.relations.neighborhoods import Neighborhoods
+
+if TYPE_CHECKING:
+    from erlangen.relations.neighborhoods import Neighborhoods  # which are cut by this
 
 WORD = 64
 """Bits per word of a pattern."""
@@ -110,7 +113,7 @@ def tile(bound: Neighborhoods, size: int) -> Tiles:
 
 def _coverage(bound: Neighborhoods, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Per block row, as boundaries: the keys that all of its queries read, and the keys that any reads."""
-    offset = bound._run_rows // size * (bound.keys + 1)
+    offset = bound.run_rows // size * (bound.keys + 1)
     points = np.concatenate([offset + bound.starts, offset + bound.stops])
     step = np.ones(points.size, np.int64)
     step[bound.starts.size :] = -1

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.lib import format as npy
 
 from erlangen.errors import DataError
-from erlangen.relations.graphs import FromMask, Graph
+from erlangen.relations.dense_mask import FromMask
 from erlangen.relations.relation import Relation
+from erlangen.relations.sparse_graph import Graph
 
 SUFFIXES = (".npy", ".csv", ".edges", ".txt")
 """What `read_relation` reads: masks (.npy, .csv) and edge lists (.edges, .txt)."""

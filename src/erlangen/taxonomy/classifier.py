@@ -2,116 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import singledispatch
 from math import inf
 from typing import Any, overload
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
-from erlangen.relations import Empty, HyperRelation, Neighborhoods, Relation, WeightedRelation
-from erlangen.relations.protocol import expect
+from erlangen.relations import Empty, Full, Neighborhoods, Relation, TernaryRelation, WeightedRelation
+from erlangen.relations.protocol import AnyRelation, expect
 from erlangen.symmetry import Group, symmetry
-from erlangen.taxonomy.certificates import Certificate, encode
-from erlangen.taxonomy.family_group import FamilyGroup
+from erlangen.taxonomy.certificates import MAX_SEARCH, Certificate, encode
 from erlangen.taxonomy.kinds import KINDS
-from erlangen.taxonomy.properties import PROPERTIES
-from erlangen.taxonomy.table1 import Row, row
-from erlangen.taxonomy.ternary import TernaryBias, classify_ternary
-from erlangen.taxonomy.verify import MAX_SEARCH
-from erlangen.taxonomy.weights import Weights, with_weights
+from erlangen.taxonomy.table1 import row
+from erlangen.taxonomy.ten_properties import PROPERTIES
+from erlangen.taxonomy.triple_properties import TRIPLE_PROPERTIES
+from erlangen.taxonomy.verdict_values import Bias, FamilyGroup, TernaryBias, WeightsVerdict
 
 MAX_FAMILY = 2_000_000
 """Windows wider than this are not answered for every n: their certificates are found at n = width + 2."""
-
-MAX_LISTED = 100_000
-"""Generators are written into JSON up to this many numbers in all."""
-
-
-@dataclass(frozen=True)
-class Bias:
-    """The verdict on a relation: what it assumes about the data.
-
-    - `kind`: `empty`, `full`, `identity`, `bipartite`, `total-order`, `previous` (with `p`), otherwise
-      `sparse`; `graph` when the neighborhoods depend on the data; None when it is not known.
-    - `kinds`: every kind that fits. On small n several do (on one position the loop is full, identity and a
-      total order at once); `kind` is the first in the order above.
-    - `properties`: name -> True, False, or None (not decided).
-    - `certificates`: name -> `Certificate`, for every decided property, kind, and the symmetry.
-    - `symmetry`: the `Group` at n, or a `FamilyGroup` for every n.
-    - `evidence`: `exact at n`, or `symbolic` when the verdict is for every n >= `from_n`.
-    - `weights`: for a weighted relation what its weights do to the symmetry of the support, which `kind` and
-      `properties` are about; None for a plain relation.
-
-    >>> from erlangen.relations import Window
-    >>> print(classify(Window(lookback=2), 8))
-    Window(lookback=2): previous, p = 2; symmetry 1, order 1 (n = 8, exact at n)
-    """
-
-    relation: str
-    n: int | None
-    kind: str | None
-    kinds: tuple[str, ...]
-    p: int | None
-    table1: Row | None
-    symmetry: Group | FamilyGroup | None
-    certificates: dict[str, Certificate] = field(repr=False)
-    evidence: str
-    from_n: int | None = None
-    weights: Weights | None = None
-
-    def __str__(self) -> str:
-        where = f"n = {self.n}" if self.n is not None else f"every n >= {self.from_n or 0}"
-        width = "" if self.p is None else f", p = {self.p}"
-        kind = "not decided" if self.kind is None else f"{self.kind}{width}"
-        group = "not decided" if self.symmetry is None else str(self.symmetry)
-        return f"{self.relation}: {kind}; symmetry {group} ({where}, {self.evidence})"
-
-    @property
-    def properties(self) -> dict[str, bool | None]:
-        """Each property: True, False, or None where it was not decided."""
-        known = self.certificates
-        return {name: known[name].value if name in known else None for name in PROPERTIES}
-
-    @property
-    def order(self) -> np.ndarray | None:
-        """The order in which a `total-order` or `previous` relation reads backwards, least first.
-
-        >>> from erlangen.relations import FromMask
-        >>> classify(FromMask([[1, 1], [0, 1]])).order.tolist()
-        [1, 0]
-        """
-        from erlangen.taxonomy.certificates import decode
-
-        if self.kind not in ("total-order", "previous") or self.n is None:
-            return None
-        return decode(self.certificates[self.kind].data["order"], self.n)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The verdict as JSON: kind, p, symmetry, table1, properties, certificates, and where it holds."""
-        where = {"from_n": self.from_n} if self.n is None else {"n": self.n}
-        weights = {} if self.weights is None else {"weights": self.weights.as_dict()}
-        return {
-            "relation": self.relation,
-            **where,
-            "kind": self.kind,
-            "kinds": list(self.kinds),
-            "p": self.p,
-            "evidence": self.evidence,
-            "symmetry": _group_record(self.symmetry),
-            "table1": None if self.table1 is None else self.table1.as_dict(),
-            "properties": self.properties,
-            "certificates": {name: proof.as_dict() for name, proof in self.certificates.items()},
-            **weights,
-        }
 
 
 @overload
 def classify(relation: Relation | Neighborhoods | WeightedRelation, n: Any = None) -> Bias: ...
 @overload
-def classify(relation: HyperRelation, n: Any = None) -> TernaryBias: ...
+def classify(relation: TernaryRelation, n: Any = None) -> TernaryBias: ...
 def classify(
-    relation: Relation | Neighborhoods | WeightedRelation | HyperRelation, n: Any = None
+    relation: Relation | Neighborhoods | WeightedRelation | TernaryRelation, n: Any = None
 ) -> Bias | TernaryBias:
     """Classify a relation by what it *is* on n positions, not by how it was written.
 
@@ -136,19 +54,93 @@ def classify(
     """
     taken = "classify takes one relation or R.on(n)"
     asked = expect(relation, taken, arity=None, axes=("item", "head"), weights=True, bound=True)
-    if asked.arity == 3:
-        return classify_ternary(asked, n)
     if asked.axes:
         raise ParameterError(f"classify takes one relation, and {relation!r} holds several: ask one by one")
-    own = asked.own_sizes
-    if asked.weights is not None:
-        size = own[0] if n is None and own is not None and own[0] == own[1] else n
-        return with_weights(classify(asked.support, size), asked.weights)
-    if asked.data_dependent:
-        return _data_dependent(asked, n)
-    if n is None and own is None:
-        return _for_every_size(asked)
-    return _at(asked.on(*(own if n is None else (n,))), repr(relation), asked)
+    return verdict(asked, n)
+
+
+@singledispatch
+def verdict(relation: AnyRelation, n: Any) -> Any:
+    """The verdict on one relation of any kind, on n positions, on vectors, or without a size."""
+    raise NotImplementedError(f"nothing is known of what {relation!r} assumes")
+
+
+@verdict.register
+def _bound(bound: Neighborhoods, n: Any) -> Bias:
+    return _at(bound if n is None else bound.on(n), repr(bound), bound)
+
+
+@verdict.register
+def _pairs(relation: Relation, n: Any) -> Bias:
+    if relation.data_dependent:
+        return _data_dependent(relation, n)
+    sizes = relation.own_sizes if n is None else (n,)
+    return _for_every_size(relation) if sizes is None else _at(relation.on(*sizes), repr(relation), relation)
+
+
+@verdict.register
+def _weighted(weighted: WeightedRelation, n: Any) -> Bias:
+    """The verdict on the support, turned into that on the weighted relation.
+
+    Kind and properties say who reads whom, so they are the support's. The symmetry is that of the
+    row-normalised weights, a subgroup of the support's. A certificate of the symmetry stays where it proves
+    that the support has none.
+
+    >>> from erlangen.relations import ALiBi, Full
+    >>> verdict = classify(ALiBi([0.5, 0.25], relation=Full()), 5)
+    >>> print(verdict)
+    ALiBi(slopes=[0.5, 0.25], relation=Full()): full; symmetry Z2, order 2 (n = 5, exact at n)
+    >>> print(verdict.weights)
+    Toeplitz, 2 heads; they refine the symmetry of Full(), S5, order 120
+    """
+    own = weighted.own_sizes
+    bias = verdict(weighted.support, own[0] if n is None and own is not None and own[0] == own[1] else n)
+    family = of_every_size(weighted)
+    group: Any = None
+    if bias.n is not None:
+        group = symmetry(weighted, bias.n)
+    elif bias.symmetry is not None and bias.symmetry.order == 1:
+        group = bias.symmetry
+    elif family is not None:
+        group = family[1]
+    refined = None
+    if group is not None and bias.symmetry is not None:
+        refined = group.order_text != bias.symmetry.order_text
+    weights = WeightsVerdict(
+        repr(weighted.support),
+        "Toeplitz" if weighted.structured else "per edge",
+        weighted.heads,
+        None if bias.symmetry is None else str(bias.symmetry),
+        refined,
+    )
+    rigid = bias.symmetry is not None and bias.symmetry.order == 1
+    kept = {name: proof for name, proof in bias.certificates.items() if rigid or name != "symmetry"}
+    return replace(bias, relation=repr(weighted), symmetry=group, certificates=kept, weights=weights)
+
+
+@verdict.register
+def _ternary(relation: TernaryRelation, n: Any) -> TernaryBias:
+    """The properties of the triples, and the verdict on what pairs can see of them.
+
+    >>> from erlangen.relations import WindowSquared
+    >>> print(classify(WindowSquared(lookback=1), 4))
+    WindowSquared(lookback=1): ternary, 13 triples; symmetry 1, order 1; shadow previous, symmetry 1, order 1
+    (n = 4, exact at n)
+    """
+    bound = relation.on(n)
+    found = {name: decide(bound) for name, decide in TRIPLE_PROPERTIES.items()}
+    return TernaryBias(
+        repr(relation),
+        bound.n,
+        bound.num_triples,
+        {name: witness is None for name, witness in found.items()},
+        {name: witness for name, witness in found.items() if witness is not None},
+        symmetry(relation, bound.n),
+        classify(relation.shadow(bound.n), bound.n),
+    )
+
+
+# ----------------------------------------------------------------------- at a size
 
 
 def _at(bound: Neighborhoods, text: str, source: Relation | Neighborhoods) -> Bias:
@@ -197,27 +189,48 @@ def _symmetry_certificate(
 # --------------------------------------------------------------- without a size
 
 
-def _family(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
-    """From which n on the verdict no longer changes, and the group from there on.
+@singledispatch
+def of_every_size(relation: AnyRelation) -> tuple[int, FamilyGroup | None] | None:
+    """From which n on the verdict no longer changes, and the group from there on; None where it may change.
 
-    With p = the wider side of a band: from n = p + 2 on some pair is out of reach, which is what decides
+    >>> from erlangen.relations import Causal, Window
+    >>> of_every_size(Causal()), of_every_size(Window(3, 3))
+    ((2, FamilyGroup(name='1', order_text='1', evidence='symbolic')), (7, FamilyGroup(name='Z2',
+    order_text='2', evidence='symbolic')))
+    """
+    return None
+
+
+@of_every_size.register
+def _(relation: Relation) -> tuple[int, FamilyGroup | None] | None:
+    """A band with p = its wider side: from n = p + 2 on some pair is out of reach, which is what decides
     transitivity and totality; a symmetric band has exactly its reflection from n = 2 p + 1 on.
     """
-    if relation == Empty():
-        return 2, FamilyGroup("S_n", "n!")
     if relation.band is None:
         return None
     back, ahead = relation.band
     if back == ahead:
-        return (
-            (2, FamilyGroup("S_n", "n!")) if back in (0, inf) else (2 * int(back) + 1, FamilyGroup("Z2", "2"))
-        )
+        return (2, FamilyGroup("S_n", "n!")) if back in (0, inf) else (2 * int(back) + 1, REFLECTION)
     wide = max(back, ahead)
     return 2 if wide == inf else int(wide) + 2, FamilyGroup("1", "1") if 0 in (back, ahead) else None
 
 
+@of_every_size.register
+def _(relation: Empty) -> tuple[int, FamilyGroup]:
+    return 2, FamilyGroup("S_n", "n!")
+
+
+@of_every_size.register
+def _(relation: WeightedRelation) -> tuple[int, FamilyGroup] | None:
+    """Weights that fall, or grow, with the distance over all pairs: the identity and the reversal."""
+    return (2, REFLECTION) if relation.support == Full() and relation.monotone else None
+
+
+REFLECTION = FamilyGroup("Z2", "2")
+
+
 def _for_every_size(relation: Relation) -> Bias:
-    text, family = repr(relation), _family(relation)
+    text, family = repr(relation), of_every_size(relation)
     if family is None or family[0] > MAX_FAMILY:
         laws = {name: Certificate(name, True, {}, 0, every_size=True) for name in sorted(relation.laws)}
         return Bias(text, None, None, (), None, None, None, laws, "symbolic" if laws else "none", 0)
@@ -257,20 +270,3 @@ def _data_dependent(relation: Relation, data: Any) -> Bias:
     bound = relation.on(data)
     at = _at(bound, text, bound)
     return replace(at, kind="graph", kinds=("graph", *at.kinds), p=None, table1=row("graph"))
-
-
-def _group_record(group: Group | FamilyGroup | None) -> dict[str, Any]:
-    if group is None:
-        return {"name": None, "order": None, "generators": None, "evidence": "none"}
-    text = group.order_text  # beyond 30 digits an expression such as 1000000!
-    record: dict[str, Any] = {
-        "name": group.name,
-        "order": int(text) if text.isdigit() else text,
-        "generators": None,
-    }
-    if isinstance(group, Group):
-        if len(group.generators) * group.degree <= MAX_LISTED:
-            record["generators"] = [generator.tolist() for generator in group.generators]
-        else:
-            record["generators_omitted"] = len(group.generators)
-    return record | {"evidence": group.evidence}

@@ -19,7 +19,7 @@ _BATCH = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Component:
     """Isomorphic connected components: `copies` are their aligned vertices, one row for each.
 
     `generators` permute the places of one row, and `order` is the order of the group they generate; when the
@@ -33,7 +33,7 @@ class Part:
     complete: bool
 
 
-def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: float) -> list[Part]:
+def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: float) -> list[Component]:
     """All colour-preserving permutations that are automorphisms of every relation, until the deadline.
 
     A relation with more than half of all pairs is replaced by its complement. Each connected component is
@@ -49,7 +49,7 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
     sparse = [~relation if relation.density > 0.5 else relation for relation in relations]
     affordable = _EDGES_PER_SECOND * (deadline - time.monotonic())
     if sum(relation.num_edges for relation in sparse) + (len(relations) - 1) * n > affordable:
-        return [Part(np.arange(n)[None, :], [], 1, complete=False)]
+        return [Component(np.arange(n)[None, :], [], 1, complete=False)]
     edges = np.concatenate(
         [np.insert(relation.edges(), 0, index, axis=1) for index, relation in enumerate(sparse)]
     )
@@ -63,7 +63,7 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
     owner = label[edges[:, 1]]
     local = np.stack([edges[:, 0], place[edges[:, 1]], place[edges[:, 2]]], axis=1)
     found: dict[tuple[bytes, bytes], list[tuple[np.ndarray, list[np.ndarray], int]]] = {}
-    parts: list[Part] = []
+    parts: list[Component] = []
     several = int((_lengths(vertex_cuts, n) > 1).sum()) > 1
     for vertices in np.split(order, vertex_cuts):
         if vertices.size == 1:
@@ -71,9 +71,9 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
         low, high = np.searchsorted(owner, [label[vertices[0]], label[vertices[0]] + 1])
         searched = _component(local[low:high], colors[vertices], len(relations), deadline, several=several)
         if searched is None:
-            parts.append(Part(vertices[None, :], [], 1, complete=False))
+            parts.append(Component(vertices[None, :], [], 1, complete=False))
         elif searched.stopped:
-            parts.append(Part(vertices[None, :], searched.generators, 1, complete=False))
+            parts.append(Component(vertices[None, :], searched.generators, 1, complete=False))
         else:
             aligned = vertices[np.argsort(searched.canonical)]
             inverse = searched.canonical
@@ -81,7 +81,8 @@ def search(relations: Sequence[Neighborhoods], colors: np.ndarray, deadline: flo
             found.setdefault(searched.form, []).append((aligned, generators, searched.order))
     for copies in found.values():
         _, generators, size = copies[0]
-        parts.append(Part(np.stack([aligned for aligned, _, _ in copies]), generators, size, complete=True))
+        aligned = np.stack([vertices for vertices, _, _ in copies])
+        parts.append(Component(aligned, generators, size, complete=True))
     return sorted(parts, key=lambda part: int(part.copies.min()))
 
 

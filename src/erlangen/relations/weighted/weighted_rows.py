@@ -9,7 +9,7 @@ import numpy as np
 from erlangen.errors import ParameterError
 from erlangen.relations.families import Bindable
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.weighted.base import WeightedRelation
+from erlangen.relations.weighted.weighted_relation import WeightedRelation
 
 
 @final
@@ -33,11 +33,7 @@ class WeightedRows(WeightedRelation):
     def __init__(
         self, whole: WeightedRelation, support: Bindable | Neighborhoods, query: int, key: int
     ) -> None:
-        object.__setattr__(self, "support", support)
-        object.__setattr__(self, "whole", whole)
-        object.__setattr__(self, "query", query)
-        object.__setattr__(self, "key", key)
-        object.__setattr__(self, "structured", whole.structured)
+        self._fill(support=support, whole=whole, query=query, key=key, structured=whole.structured)
 
     @property
     def heads(self) -> int:

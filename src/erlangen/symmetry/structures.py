@@ -1,22 +1,26 @@
-"""The symmetry of weights: permutations that keep the row-normalised weights, through binary relations."""
+"""What has the symmetries of a relation: binary relations on coloured points, whatever the relation is.
+
+The search knows only these. Each kind of relation has one function here that makes them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations.neighborhoods import Neighborhoods
-from erlangen.relations.orders import Full
 from erlangen.relations.protocol import AnyRelation
+from erlangen.relations.relation import Relation
+from erlangen.relations.ternary import TernaryRelation, Triples
 from erlangen.relations.weighted import WeightedRelation
-from erlangen.symmetry.closed_forms import closed_form
 from erlangen.symmetry.group import Group, Oracle
+from erlangen.symmetry.group_shapes import TRIVIAL, Unnamed
 from erlangen.symmetry.moves import Move, keeps
-from erlangen.symmetry.shapes import TRIVIAL, Cyclic, Symmetric, Unnamed
 
 TOLERANCE = {8: 1e-9, 4: 1e-5, 2: 1e-2}
 """By bytes per number: floats this close, relative to the largest, count as equal where they are not."""
@@ -27,97 +31,56 @@ MAX_EDGES = 5_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Layers:
-    """Relations whose common automorphisms are exactly the symmetries of the weights.
+class Structure:
+    """Relations on points, of which the positions are the first: what keeps them all is the group.
 
-    `numeric` says that floats which differ by rounding were taken as equal.
+    `colors` tells points apart that are not alike, where there are more points than positions; `oracle`
+    then decides by definition which permutations of positions belong. `numeric` says that floats which
+    differ by rounding were taken as equal.
     """
 
     relations: tuple[Neighborhoods, ...]
-    numeric: bool
+    numeric: bool = False
+    colors: np.ndarray | None = None
+    oracle: Oracle | None = None
 
 
-def supports(member: AnyRelation) -> tuple[Any, ...]:
-    """The relations that heads read by: one for all, or one per head."""
-    if "item" in member.axes:
-        raise ParameterError(f"{member} holds one relation per batch item: ask for the symmetry of each")
-    (heads,) = member.grid()
-    weighted = member.weights
-    if weighted is not None and weighted.axes and weighted.heads not in (1, len(heads)):
-        raise ParameterError(f"{weighted} has {weighted.heads} biases for {len(heads)} heads")
-    return heads
+@singledispatch
+def structure(member: AnyRelation, queries: int, keys: int) -> Structure:
+    """The structure of one relation at a size."""
+    raise NotImplementedError(f"no structure is known that has the symmetries of {member!r}")
 
 
-def known_group(member: AnyRelation, queries: int, keys: int, joint: bool) -> Group | None:
-    """The group of a relation, weighted or not, where a theorem gives it at any size, otherwise None."""
-    if member.weights is None:
-        return closed_form(member, queries, keys, joint)
-    return weighted_closed_form(member.weights, queries, keys, joint)
+@structure.register
+def _pairs(member: Relation | Neighborhoods, queries: int, keys: int) -> Structure:
+    """Pairs are a structure as they are."""
+    return Structure((member.on(queries, keys),))
 
 
-def weighted_closed_form(weighted: WeightedRelation, queries: int, keys: int, joint: bool) -> Group | None:
-    """The group where a theorem gives it at any size, otherwise None.
-
-    - Weights can only break symmetries, so a rigid support stays rigid.
-    - Over `Full()`, weights that fall (or grow) with |i - j| tell every distance, and only the identity and
-      the reversal keep all distances of a line.
-
-    >>> from erlangen.relations import ALiBi, Full
-    >>> weighted_closed_form(ALiBi(0.5), 10**6, 10**6, joint=True)
-    <Group 1, order 1; degree 1000000; symbolic>
-    >>> weighted_closed_form(ALiBi(0.5, relation=Full()), 100, 100, joint=True)
-    <Group Z2, order 2; degree 100; symbolic>
-    """
-    listed = supports(weighted)
-    for support in dict.fromkeys(listed):
-        group = closed_form(support, queries, keys, joint)
-        if group is not None and group.trivial:
-            return group
-    if weighted.monotone and joint and keys >= 2 and all(support == Full() for support in listed):
-        reversed_points = np.arange(keys - 1, -1, -1, dtype=np.int64)
-        return Group(
-            keys,
-            Symmetric(2) if keys == 2 else Cyclic(2),
-            (Move.of(reversed_points),),
-            "symbolic",
-            Oracle(_keeps_distances, ()),
-        )
-    return None
-
-
-def _keeps_distances(image: np.ndarray) -> bool:
-    points = np.arange(image.size)
-    return np.array_equal(image, points) or np.array_equal(image, points[::-1])
-
-
-def layers(member: AnyRelation, queries: int, keys: int) -> Layers:
-    """The row-normalised weights as binary relations: layer t holds the edges whose class has bit t.
-
-    Without weights this is the relation itself.
+@structure.register
+def _weights(member: WeightedRelation, queries: int, keys: int) -> Structure:
+    """The row-normalised weights: relation t holds the edges whose class has bit t.
 
     Scaling a row is a gauge, so each row is divided by its largest weight; edges are in one class when what
     remains is equal in every head. Integers and fractions are compared exactly, and so are floats, unless
     some differ by no more than rounding: these count as equal, and `numeric` says so.
 
     >>> from erlangen.relations import ALiBi, Full
-    >>> [layer.edges().tolist() for layer in layers(ALiBi(1, relation=Full()), 2, 2).relations]
+    >>> [bits.edges().tolist() for bits in structure(ALiBi(1, relation=Full()), 2, 2).relations]
     [[[0, 1], [1, 0]], [[0, 0], [1, 1]]]
     """
-    weighted = member.weights
-    if weighted is None:
-        return Layers((member.on(queries, keys),), False)
-    listed = supports(weighted)
+    listed = heads_of(member)
     numeric = False
     relations: list[Neighborhoods] = []
     for support in dict.fromkeys(listed):
         heads = [h for h, other in enumerate(listed) if other == support]
         if len(listed) == 1:
-            heads = list(range(weighted.heads))
-        elif weighted.heads == 1:
+            heads = list(range(member.heads))
+        elif member.heads == 1:
             heads = [0]
         bound = support.on(queries, keys)
         edges = bound.edges()
-        units = weighted._units(edges[:, 0] + (keys - queries), edges[:, 1])
+        units = member._units(edges[:, 0] + (keys - queries), edges[:, 1])
         code = np.zeros(len(edges), np.int64)
         for head in heads:
             classes, rounded = weight_classes(units[head], bound.degrees)
@@ -127,7 +90,54 @@ def layers(member: AnyRelation, queries: int, keys: int) -> Layers:
         for bit in range(int(code.max(initial=1)).bit_length()):
             chosen = edges[(code >> bit) & 1 == 1]
             relations.append(Neighborhoods.from_edges(queries, keys, chosen))
-    return Layers(tuple(dict.fromkeys(relations)), numeric)
+    return Structure(tuple(dict.fromkeys(relations)), numeric)
+
+
+@structure.register
+def _triples(member: TernaryRelation, queries: int, keys: int) -> Structure:
+    """Points, and a vertex for each shadow pair, in another colour.
+
+    The vertex of the pair (i, j) has an arc to the point i and one from the point j, so it goes where its
+    points go; the triple (i, j, l) is the arc from the vertex of (i, j) to that of (i, l). An automorphism
+    that keeps points apart from pairs therefore is a permutation of points that keeps T, and the other way
+    round: n + |shadow| vertices, 2 |shadow| + |T| arcs.
+
+    >>> found = structure(Triples(3, [(0, 1, 2)]), 3, 3)
+    >>> found.relations[0].edges().tolist(), found.colors.tolist()
+    ([[1, 3], [2, 4], [3, 0], [3, 4], [4, 0]], [0, 0, 0, 1, 1])
+    """
+    bound = member.on(queries)
+    n, pairs = bound.n, bound.shadow().edges()
+    codes = pairs[:, 0] * n + pairs[:, 1]
+    vertex = n + np.arange(codes.size)
+    row = np.repeat(np.arange(n), bound.degrees)
+    sources, targets = (n + np.searchsorted(codes, row * n + key) for key in (bound.first, bound.second))
+    arcs = [(vertex, pairs[:, 0]), (pairs[:, 1], vertex), (sources, targets)]
+    size = n + codes.size
+    graph = Neighborhoods.from_edges(size, size, np.concatenate([np.stack(arc, axis=1) for arc in arcs]))
+    return Structure(
+        (graph,), colors=(np.arange(size) >= n).astype(np.int64), oracle=Oracle(keeps_triples, (bound,))
+    )
+
+
+def keeps_triples(bound: Triples, image: np.ndarray) -> bool:
+    """Whether a permutation keeps a ternary relation, by definition.
+
+    >>> keeps_triples(Triples(3, [(0, 1, 2), (1, 2, 0), (2, 0, 1)]), np.array([1, 2, 0]))
+    True
+    """
+    return bound.permute(image) == bound
+
+
+def heads_of(member: AnyRelation) -> tuple[Any, ...]:
+    """The relations that heads read by: one for all, or one per head."""
+    if "item" in member.axes:
+        raise ParameterError(f"{member} holds one relation per batch item: ask for the symmetry of each")
+    (heads,) = member.grid()
+    weighted = member.weights
+    if weighted is not None and weighted.axes and weighted.heads not in (1, len(heads)):
+        raise ParameterError(f"{weighted} has {weighted.heads} biases for {len(heads)} heads")
+    return heads
 
 
 def unexplored(members: Sequence[AnyRelation], queries: int, keys: int, joint: bool) -> Group | None:
@@ -140,7 +150,7 @@ def unexplored(members: Sequence[AnyRelation], queries: int, keys: int, joint: b
     <Group order at least 1; degree 10000; at least>
     """
     weighted = [member for member in members if member.weights is not None]
-    found = {support for member in weighted for support in supports(member)}
+    found = {support for member in weighted for support in heads_of(member)}
     if sum(support.on(queries, keys).num_edges for support in found) <= MAX_EDGES:
         return None
     if not joint:
@@ -151,7 +161,7 @@ def unexplored(members: Sequence[AnyRelation], queries: int, keys: int, joint: b
 
 def _keeps_weights(members: tuple[AnyRelation, ...], queries: int, keys: int, image: np.ndarray) -> bool:
     move = Move.of(image)
-    bound = [layer for member in members for layer in layers(member, queries, keys).relations]
+    bound = [layer for member in members for layer in structure(member, queries, keys).relations]
     return all(keeps(relation, move) for relation in bound)
 
 
