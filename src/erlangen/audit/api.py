@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.classified import classify_measured
 from erlangen.audit.compared import against_given
 from erlangen.audit.documents import name_documents
 from erlangen.audit.ending import at_the_end, same_outputs
@@ -198,6 +199,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     main = _main_flow(result.flows)
     if main is not None and _has_fast_path(model):
         _fast_path(examiner, feeding, main)
+    classify_measured(result.calls, main, examiner.budget)
 
     others = [Feeding(one.label, one, reading.of(model, one), thorough=True) for one in given[1:]]
     own, refused = len(others), dict[str, str]()
@@ -245,6 +247,9 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
             warnings += other_side(ledger, other, trial, examiner.base)
 
     examiner.beside(result)
+    broken = {(one.module, one.where) for one in ledger.findings}
+    shown = [call for trial in trials for call in trial.calls if (call.module, call.where) in broken]
+    classify_measured(shown, None, examiner.budget)
     for name in [name for name, open_ in examiner.ambiguous.items() if open_]:
         reason = f"{name} has as many positions as the model has features somewhere: give another length"
         ledger.open("given", f"{name} -> outputs, before they are pooled", reason)

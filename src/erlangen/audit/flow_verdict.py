@@ -15,7 +15,7 @@ from erlangen.audit.identify import describe, words
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
-from erlangen.audit.verdict import kept, kind_of
+from erlangen.audit.verdict import UNDECIDED, kept
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import told
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
@@ -49,6 +49,8 @@ class FlowVerdict:
     notes: list[str] = field(default_factory=list)
     wrong: dict[int, tuple[Neighborhoods, bool]] = field(default_factory=dict)
     """Item -> the edges that break the expectation, and whether they are extra; for the picture."""
+    bias: str | None = UNDECIDED
+    """The kind of the measured dependence, where items agree on one."""
     unseen: bool = False
     """Whether rows read more than the seen calls carry, by layers that were not seen and are as expected."""
 
@@ -101,12 +103,6 @@ class FlowVerdict:
             )
         rows = None if self.real is None else np.flatnonzero(self.real[min(item, len(self.real) - 1)])
         return words(self.flow.relations[item], None, rows)
-
-    @cached_property
-    def bias(self) -> str | None:
-        """The kind of the measured dependence, where items agree on one."""
-        kinds = {kind_of(bound) for bound in set(self.flow.relations)}
-        return kinds.pop() if len(kinds) == 1 else None
 
     @cached_property
     def future_edges(self) -> int | None:

@@ -15,7 +15,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.findings import lines as finding_lines
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.obligations import Ledger, Obligation
-from erlangen.audit.verdict import CallVerdict
+from erlangen.audit.verdict import UNDECIDED, CallVerdict
 from erlangen.errors import ParameterError
 
 VERDICTS = {
@@ -136,8 +136,10 @@ class Report:
         coverage = self.coverage
         if coverage.calls or coverage.unexplained or coverage.other_softmaxes:
             return None
-        kind = None if self.flow is None else self.flow.bias or self.flow.relation_text
-        return f"no attention; flow: {'not measured' if kind is None else kind.replace('-', ' ')}"
+        if self.flow is None:
+            return "no attention; flow: not measured"
+        kind = None if self.flow.bias == UNDECIDED else self.flow.bias
+        return f"no attention; flow: {(kind or self.flow.relation_text).replace('-', ' ')}"
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, ready for `json.dumps`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
 from erlangen.audit.wording import irregular, told
 from erlangen.errors import ErlangenError
-from erlangen.relations import Batch, Bipartite, Graph, Neighborhoods, PerHead, Relation
-from erlangen.taxonomy import classify
+from erlangen.relations import Batch, Graph, Neighborhoods, PerHead, Relation
+
+UNDECIDED = "not decided"
+"""A kind or a symmetry that was not asked for, or for which the budget left no time."""
 
 
 @dataclass(eq=False)
@@ -32,24 +34,27 @@ class CallVerdict:
     expected: Expected | None
     counterexample: Finding | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        if name in (
-            "module",
-            "api",
-            "kind",
-            "queries",
-            "keys",
-            "heads",
-            "batch",
-            "agree",
-            "index",
-            "weights",
-        ):
-            return getattr(self.measured, name)
-        raise AttributeError(name)
+    bias: str | None = UNDECIDED
+    """The kind of the kernel relation (`full`, `total-order`, `previous`, ...); None if heads differ."""
+    symmetry: str | None = UNDECIDED
+    """The name of the kernel relation's symmetry group, where all heads agree on one.
+
+    Weights can only break symmetries, so with weights it is a bound: "within S5, order 120".
+    """
+
+    module = property(attrgetter("measured.module"), doc="The module that made the call.")
+    api = property(attrgetter("measured.api"), doc="The attention API that was called.")
+    kind = property(attrgetter("measured.kind"), doc="`self`, `cross` or `derived`.")
+    index = property(attrgetter("measured.index"), doc="Its number in the order of execution.")
+    batch = property(attrgetter("measured.batch"), doc="The number of items.")
+    heads = property(attrgetter("measured.heads"), doc="The number of heads.")
+    queries = property(attrgetter("measured.queries"), doc="The number of queries.")
+    keys = property(attrgetter("measured.keys"), doc="The number of keys.")
+    agree = property(attrgetter("measured.agree"), doc="Whether the kernel does what was declared.")
+    weights = property(attrgetter("measured.weights"), doc="The weights that the call adds, in short.")
 
     @property
-    def _rows(self) -> list[np.ndarray | None] | None:
+    def rows(self) -> list[np.ndarray | None] | None:
         """Per item the rows of real queries; padding rows carry no meaning."""
         if self.real_queries is None or self.real_queries.shape[-1] != self.measured.queries:
             return None
@@ -59,23 +64,23 @@ class CallVerdict:
     def declared(self) -> Relation | PerHead | Batch | None:
         """The declared relation, as the simplest expression; None where nothing is declared."""
         said = self.measured.declared
-        return None if said is None else describe(said, self._rows)
+        return None if said is None else describe(said, self.rows)
 
     @cached_property
     def kernel(self) -> Relation | PerHead | Batch:
         """The relation that the kernel really computes, as the simplest expression equal at this size."""
-        return describe(self.measured.kernel, self._rows)
+        return describe(self.measured.kernel, self.rows)
 
     @cached_property
     def kernel_text(self) -> str:
         """The kernel relation as a reader sees it: its expression, or words where it has none."""
-        return told(self.kernel, self.measured.kernel, self._rows)
+        return told(self.kernel, self.measured.kernel, self.rows)
 
     @cached_property
     def declared_text(self) -> str | None:
         """The declared relation as a reader sees it; None where nothing is declared."""
         said = self.measured.declared
-        return None if said is None else told(self.declared, said, self._rows)
+        return None if said is None else told(self.declared, said, self.rows)
 
     @cached_property
     def expected_text(self) -> str | None:
@@ -83,37 +88,6 @@ class CallVerdict:
         if self.expected is None:
             return None
         return expected_in_words(self.expected, self.measured.queries, self.measured.keys)
-
-    @cached_property
-    def bias(self) -> str | None:
-        """The kind of the kernel relation (`full`, `total-order`, `previous`, ...); None if heads differ."""
-        kinds = {kind_of(bound) for bound in self._judged}
-        return kinds.pop() if len(kinds) == 1 else None
-
-    @cached_property
-    def symmetry(self) -> str | None:
-        """The name of the kernel relation's symmetry group, where all heads agree on one.
-
-        Weights can only break symmetries, so with weights it is a bound: "within S5, order 120".
-        """
-        groups = {str(group): group for bound in self._judged if bound.queries == bound.keys
-                  if (group := _classified(bound).symmetry) is not None}  # fmt: skip
-        if len(groups) != 1:
-            return None
-        [(name, group)] = groups.items()
-        return name if self.measured.weights is None or group.trivial else f"within {name}"
-
-    @property
-    def _judged(self) -> tuple[Neighborhoods, ...]:
-        """The measurements that speak: without items that are padded, if there are others."""
-        rows = self._rows
-        items = self.measured.kernel.items
-        whole = [
-            item
-            for index, item in enumerate(items)
-            if rows is None or rows[min(index, len(rows) - 1)] is None
-        ]
-        return Support(tuple(whole or items)).unique
 
     @property
     def disagreement(self) -> tuple[int, int, int, int, bool] | None:
@@ -154,25 +128,6 @@ def in_words(
         return words(bound, wanted if isinstance(wanted, Relation) else None)
     except ErlangenError:
         return words(bound)
-
-
-def kind_of(bound: Neighborhoods) -> str | None:
-    """The kind of a relation; between two sequences only all pairs have one, `bipartite`."""
-    if bound.queries != bound.keys:
-        whole = bound.num_edges == bound.queries * bound.keys
-        return classify(Bipartite(encoder=bound.keys, decoder=bound.queries)).kind if whole else None
-    return _classified(bound).kind
-
-
-_KNOWN: dict[Neighborhoods, Any] = {}
-
-
-def _classified(bound: Neighborhoods) -> Any:
-    if bound not in _KNOWN:
-        while len(_KNOWN) >= 256:
-            _KNOWN.pop(next(iter(_KNOWN)))
-        _KNOWN[bound] = classify(bound)
-    return _KNOWN[bound]
 
 
 def kept(bound: Neighborhoods, real: np.ndarray | None, item: int) -> Neighborhoods:
