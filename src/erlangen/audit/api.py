@@ -22,7 +22,7 @@ from erlangen.audit.feedings.padded import unpadded
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.limits import limits, uncrossed
-from erlangen.audit.obligations import Ledger
+from erlangen.audit.obligations import Compared, Ledger, Subject
 from erlangen.audit.observed import Measured, Pass, unwrapped
 from erlangen.audit.orientation import measured
 from erlangen.audit.other_side import only_at_the_start, other_side
@@ -127,7 +127,7 @@ def audit(
             ) from error
     left = snapshot.differences()
     for text in left:
-        ledger.open("given", "the model is left as it was", text)
+        ledger.open("given", Subject(Compared.STATE), text)
     report.contradictions += left
     report.unchanged = report.unchanged and not left
     report.settle(expect is not None)
@@ -252,11 +252,13 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     classify_measured(shown, None, examiner.budget)
     for name in [name for name, open_ in examiner.ambiguous.items() if open_]:
         reason = f"{name} has as many positions as the model has features somewhere: give another length"
-        ledger.open("given", f"{name} -> outputs, before they are pooled", reason)
+        ledger.open(
+            "given", Subject(Compared.EDGES, told=f"{name} -> outputs, before they are pooled"), reason
+        )
     for one in base.unexplained:
         if one.failed:
             ledger.open(
-                "given", f"call {one.module or '(model)'}", f"it could not be measured ({one.reason})"
+                "given", Subject(Compared.CALL, module=one.module), f"it could not be measured ({one.reason})"
             )
     _patterns(examiner, [base, *(trial.seen for trial in trials if trial.seen is not None)])
     contradictions += result.contradictions
@@ -277,7 +279,7 @@ def _audit(examiner: Examiner, given: list[Inputs], chosen: list[str]) -> Report
     last = at_the_end(runner, before) if stable else ""
     if last:
         contradictions.append(last)
-        ledger.open("given", "the model is left as it was", last)
+        ledger.open("given", Subject(Compared.STATE), last)
     not_tried = _not_tried(examiner, trials, chosen, others, max(tried["lengths"], default=0))
     for trial in trials:
         trial.release()
@@ -327,7 +329,7 @@ def _examined(examiner: Examiner, feeding: Feeding, share: float, seen: Pass | N
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         settled = "say content=[...]" if feeding.label == "given" else "leave it out by feedings=[...]"
         examiner.ledger.open(
-            feeding.label, "the outputs", f"they could not all be compared ({reason}): {settled}"
+            feeding.label, Subject(Compared.OUTPUTS), f"they could not all be compared ({reason}): {settled}"
         )
         return Examination(feeding.label, skipped=reason)
 
@@ -453,17 +455,17 @@ def _patterns(examiner: Examiner, passes: list[Pass]) -> None:
             if fnmatchcase(call.module, pattern)
         }
         if pattern in first.values():
-            examiner.ledger.held("given", f"the pattern {pattern!r} is used")
+            examiner.ledger.held("given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r} is used"))
         elif first:
             earlier = ", ".join(repr(one) for one in dict.fromkeys(first.values()))
             examiner.ledger.open(
-                "given", f"the pattern {pattern!r}",
+                "given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r}"),
                 f"the pattern {pattern!r} matches {_few(list(first))}, which {earlier} takes before it: the "
                 "first pattern that matches counts, so put the narrower one first",
             )  # fmt: skip
         else:
             examiner.ledger.open(
-                "given", f"the pattern {pattern!r}",
+                "given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r}"),
                 f"the pattern {pattern!r} matches no attention call; calls are {_names(calls)}",
             )  # fmt: skip
 
@@ -496,44 +498,47 @@ def _nothing_compared(
         return
     if reading.sequences and max(one.length for one in reading.sequences) < 2:
         examiner.ledger.open(
-            "given", "the inputs", "one position shows nothing of who reads whom: give several"
+            "given", Subject(Compared.INPUTS), "one position shows nothing of who reads whom: give several"
         )
-    spoken = [one for one in examiner.ledger if "edges" in one.what or one.what.startswith("call ")]
     if not examiner.flow:
         pass  # the user asked for the calls alone
     elif not reading.sequences:
         ignored = "".join(f"; {name}: {why}" for name, why in reading.ignored.items())
         examiner.ledger.open(
-            "given", "the inputs", f"no input with positions was recognised: say content=[...]{ignored}"
+            "given",
+            Subject(Compared.INPUTS),
+            f"no input with positions was recognised: say content=[...]{ignored}",
         )
     else:
-        for name, why in reading.ignored.items():
-            if why.startswith("changing"):
-                examiner.ledger.open(
-                    "given", f"{name} -> outputs", f"{why}: say vary=... to change what belongs together"
-                )
+        for name in reading.refused:
+            examiner.ledger.open(
+                "given", Subject(Compared.FLOW, input=name),
+                f"{reading.ignored[name]}: say vary=... to change what belongs together",
+            )  # fmt: skip
     if examiner.flow:
         for name, why in reading.opened.items():
-            examiner.ledger.open("given", f"{name} -> outputs", why)
+            examiner.ledger.open("given", Subject(Compared.FLOW, input=name), why)
         flows = [one for trial in done for one in trial.flows]
         if flows and not any(one.settled for one in flows if one.role != "labels"):
             names = " or ".join(one.name for one in reading.contents)
             examiner.ledger.open(
-                "given", "edges",
+                "given", Subject(Compared.EDGES, told="edges"),
                 f"no output moves with {names}, so that no edge could be compared: give a model whose "
                 "outputs depend on its inputs, or content=[...]",
             )  # fmt: skip
         return
-    if not spoken:
+    if all(one.subject.module is None for one in examiner.ledger):
         examiner.ledger.open(
-            "given", "the expectation",
+            "given", Subject(Compared.EXPECTATION),
             "no attention call was seen that the expectation is about, and no output was held against it",
         )  # fmt: skip
     elif not examiner.flow and (
         coverage.unexplained or any(call.kind == "derived" for call in examiner.base)
     ):
         examiner.ledger.open(
-            "given", "the calls", "not every call could be explained: ask for the flow (flow=True)"
+            "given",
+            Subject(Compared.CALLS),
+            "not every call could be explained: ask for the flow (flow=True)",
         )
 
 

@@ -251,10 +251,3 @@ def within_closure(verdict: FlowVerdict, content: Content, scene: Scene) -> bool
         if isinstance(bound, str) or kept(seen - bound[0], verdict.real, item).num_edges:
             return False
     return True
-
-
-def settle(verdict: FlowVerdict, what: str, finding: Finding | None) -> None:
-    if finding is None:
-        verdict.held(what)
-    else:
-        verdict.broken(what, finding)

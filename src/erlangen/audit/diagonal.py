@@ -12,11 +12,10 @@ from erlangen.audit.bounds import edge, single
 from erlangen.audit.expect import expected_of, in_words, overall
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.obligations import Compared
 from erlangen.audit.verdict import kept
 from erlangen.errors import ErlangenError
 from erlangen.relations import Neighborhoods, Relation
-
-WHAT = "rows that read themselves"
 
 
 def judge_diagonal(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
@@ -32,7 +31,7 @@ def judge_diagonal(verdict: FlowVerdict, content: Content, scene: Scene) -> None
         told = in_words(relation, content.length, content.length)
         if seen.queries != content.length:
             verdict.opened(
-                WHAT,
+                Compared.OWN,
                 f"{told} leaves a row's own position out, and which that is of {seen.queries} rows for "
                 f"{seen.keys} positions cannot be told: return one row for each position",
             )
@@ -43,11 +42,11 @@ def judge_diagonal(verdict: FlowVerdict, content: Content, scene: Scene) -> None
             continue
         why = _another_path(verdict, content, scene, read)
         if why is None:
-            verdict.broken(WHAT, edge(verdict, item, read, told, True))
+            verdict.broken(Compared.OWN, edge(verdict, item, read, told, True))
         elif why:
             i = int(read.edges()[0, 0])
             verdict.opened(
-                WHAT,
+                Compared.OWN,
                 f"row {i} depends on position {i}, which {told} leaves out, and {why}: expect "
                 f"({told.removeprefix('at most ')}) | Identity() if a row may depend on itself",
             )
@@ -55,7 +54,7 @@ def judge_diagonal(verdict: FlowVerdict, content: Content, scene: Scene) -> None
             continue
         return
     if strict:
-        verdict.held(WHAT)
+        verdict.held(Compared.OWN)
 
 
 def left_out(relation: Relation, n: int) -> np.ndarray | None:

@@ -42,9 +42,9 @@ from erlangen.audit.invariance import compare_without_padding
 from erlangen.audit.joined import others_spread
 from erlangen.audit.last_rows import kept_rows
 from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
-from erlangen.audit.obligations import Ledger
+from erlangen.audit.obligations import BROKEN, OPEN, Compared, Ledger, Obligation, Subject
 from erlangen.audit.observed import Known, Measured, Pass, observe
-from erlangen.audit.other_rows import ANOTHER, everything, followed
+from erlangen.audit.other_rows import everything, followed
 from erlangen.audit.outputs import Place, output_tensors
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, lacks, sizes
 from erlangen.audit.padded_items import padding_alone, padding_by_itself
@@ -168,7 +168,11 @@ class Examiner:
         result = Examination(feeding.label)
         given = feeding.label == "given"
         if feeding.same or feeding.opened:
-            self.ledger.same(feeding.label, "the outputs are those of the given inputs", feeding.opened)
+            again = Subject(Compared.AGAIN)
+            if feeding.opened:
+                self.ledger.open(feeding.label, again, feeding.opened)
+            else:
+                self.ledger.held(feeding.label, again)
         if feeding.same:
             return result
         try:
@@ -207,7 +211,9 @@ class Examiner:
                 result.calls = self._over_draws(result.calls, expect, real, feeding)
         except ErlangenError as error:
             if feeding.resized and isinstance(error, RaisingExpectation):
-                self.ledger.open(label, "the calls", str(error))  # at the given sizes it is raised
+                self.ledger.open(
+                    label, Subject(Compared.CALLS), str(error)
+                )  # at the given sizes it is raised
             if not feeding.resized:
                 result.calls = [_judge_part(call, expect, real, feeding) for call in seen.calls]
                 return self._settle_calls(result, label, expect)
@@ -270,12 +276,11 @@ class Examiner:
 
     def _settle_calls(self, result: Examination, label: str, expect: Expectation) -> Expectation:
         for call in result.calls:
-            name = f"call {call.module or '(model)'}"
             if call.expected is not None:
-                self.ledger.settle(label, name, call.counterexample)
+                self.ledger.settle(label, Subject(Compared.CALL, module=call.module), call.counterexample)
             result.contradictions += contradictions_of(call)
             if call.real_keys is not None and not call.real_keys.all():
-                self.ledger.settle(label, f"{name}: padding", padding_read(call))
+                self.ledger.settle(label, Subject(Compared.PADDING, module=call.module), padding_read(call))
         return expect
 
     # ---------------------------------------------------------------------------- flows
@@ -299,17 +304,17 @@ class Examiner:
         except Exception as error:
             result.skipped = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             if label == "given":
-                self.ledger.open(label, "the outputs", result.skipped)
+                self.ledger.open(label, Subject(Compared.OUTPUTS), result.skipped)
             return
         for name, what in runner.unread.items():
             reason = f"{name or 'the output'} is {what}, which was not looked into: return its numbers"
-            self.ledger.open(label, f"{name or 'the output'}", reason)
+            self.ledger.open(label, Subject(Compared.OUTPUTS, told=name or "the output"), reason)
         contents = feeding.reading.contents
         calls = [one.measured for one in result.calls]
         covered = not seen.unexplained and not any(call.kind == "derived" for call in calls)
         if contents and not runner.places():
             reason = "the model returns no tensor of numbers, so nothing flows that could be measured"
-            self.ledger.open(label, "the outputs", reason)
+            self.ledger.open(label, Subject(Compared.OUTPUTS), reason)
             self.notes.append(f"the flow was not measured: {reason}")
             return
         if label == "given":
@@ -329,12 +334,12 @@ class Examiner:
                 if not labels:
                     flows = self._without_delimiters(feeding, result, runner, content, flows, expect)
             except DataError as error:
-                self.ledger.open(label, f"{content.name} -> outputs", str(error))
+                self.ledger.open(label, Subject(Compared.FLOW, input=content.name), str(error))
                 continue
             except Exception as error:
                 reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 self.ledger.open(
-                    label, f"{content.name} -> outputs",
+                    label, Subject(Compared.FLOW, input=content.name),
                     f"changing {content.name} alone is not a valid input ({reason}): say content=[...] "
                     "without it, or vary=... to change what belongs together",
                 )  # fmt: skip
@@ -400,7 +405,7 @@ class Examiner:
         flows, notes, opened = found.taken_out(flows)
         self.notes += [note for note in notes if note not in self.notes]
         for reason in opened:
-            self.ledger.open(feeding.label, f"{content.name} -> outputs: delimiters", reason)
+            self.ledger.open(feeding.label, Subject(Compared.DELIMITERS, input=content.name), reason)
         if known:
             self.kept[content.name] = found.kept()
         return flows
@@ -439,7 +444,7 @@ class Examiner:
             if other is not None and other.relations != flow.relations:
                 scene = replace(scene, exact=False)
                 verdict, drawn = (judge_flow(one, content, role, scene, beside) for one in (flow, other))
-                verdict.settled += [one for one in drawn.settled if one[1] is not None]
+                verdict.settled += [one for one in drawn.settled if one.state == BROKEN]
                 self.notes.append(
                     f"{feeding.label}: what is read is drawn at random: nothing is missing there"
                 )
@@ -453,33 +458,30 @@ class Examiner:
             self.notes += verdict.notes
         verdicts = [verdict]
         moves = any(bound.num_edges for bound in flow.relations) and content.axis is not None
-        opened = role == "mapped" and any(reason is not None for _, _, reason in verdict.settled)
+        opened = role == "mapped" and any(one.state == OPEN for one in verdict.settled)
         # Under other feedings rows that come out of the same model stand for those before pooling.
         thorough = feeding.label == "given" or feeding.thorough or not scene.seen
         looked = (role in ("pooled", "mapped") and thorough) or opened
         if looked and not labels and scene.expect is not None and moves:
             inner = self._inner(flow, content, scene, inside)
             if role == "mapped" and not opened:  # rows at their own rate were compared
-                inner.settled = [one for one in inner.settled if one[2] is None]
+                inner.leave_out(OPEN)
             if opened and inner.role == "inner":
-                verdict.settled = [one for one in verdict.settled if one[2] is None]
+                verdict.leave_out(OPEN)
             verdicts.append(inner)
             result.flows.append(inner)
         if flow.positions is not None and scene.expect is not None:
             for one in verdicts:
                 self._groups(one, content, scene, inside, result, runner)
         for one in verdicts:
-            for what, finding, reason in one.settled:
-                if reason is not None:
-                    self.ledger.open(feeding.label, what, reason)
-                    continue
+            for ended in one.settled:
                 in_time = self.budget.left > 0
-                if finding is not None and in_time and one.role in ("own", "labels", "inner"):
-                    located = inside.origin(finding)
-                    if one.counterexample is finding:
+                if ended.finding is not None and in_time and one.role in ("own", "labels", "inner"):
+                    located = inside.origin(ended.finding)
+                    if one.counterexample is ended.finding:
                         one.counterexample = located
-                    finding = located
-                self.ledger.settle(feeding.label, what, finding)
+                    ended = replace(ended, finding=located)
+                self.ledger.enter(ended)
         if flow.whole_batch and content.batch > 1:
             # A loss has no items of its own: they are compared in the rows before it, or not at all.
             if scene.expect is None or not thorough or not inside.has_rows():
@@ -490,7 +492,7 @@ class Examiner:
         elif flow.batch_leak is not None or content.batch > 1:
             self.ledger.settle(
                 feeding.label,
-                f"{verdict.name}: batch items",
+                verdict.subject(Compared.BATCH),
                 _batch_finding(flow, feeding.label, self.model, inside),
             )
 
@@ -531,7 +533,7 @@ class Examiner:
         runner: Runner,
     ) -> None:
         """Where not every position was changed by itself: change many at once."""
-        what = "extra edges, by groups of positions"
+        told = "extra edges, by groups of positions"
         kept = self.kept.get(content.name, content)
         if verdict.role not in ("own", "inner") or kept is None:
             return
@@ -543,15 +545,15 @@ class Examiner:
             )
             found, tried = forbidden_by_groups(moves, content, verdict, scene, runner, double)
         except DataError as error:
-            verdict.opened(what, str(error))
+            verdict.opened(Compared.EXTRA, str(error), told)
             return
         result.groups = max(result.groups, tried)
         if verdict.role == "own" and found is None:
             result.waiting.append((runner, content, verdict, scene, inside))
         if found is not None:
-            verdict.broken(what, found)
+            verdict.broken(Compared.EXTRA, found, told)
         elif tried:
-            verdict.held(what)
+            verdict.held(Compared.EXTRA, told)
 
     def runs_beside(self, result: Examination) -> int:
         """How many runs `beside` may take, and those that follow a row to its position."""
@@ -573,8 +575,8 @@ class Examiner:
             if finding is not None and self.budget.left > 0:
                 finding = inside.origin(finding)
             if found[1] or finding is not None:
-                what = f"{verdict.name}: extra edges beside attention"
-                self.ledger.settle(result.label, what, finding)
+                subject = verdict.subject(Compared.EXTRA, "extra edges beside attention")
+                self.ledger.settle(result.label, subject, finding)
                 verdict.counterexample = verdict.counterexample or finding
         result.beside = bool(told) and all(told)
 
@@ -595,20 +597,15 @@ class Examiner:
         direct = judge_flow(flow, content, "labels" if labels else role, replace(scene, exact=False))
         if labels:
             direct.settled = [_metric(one, flow) for one in direct.settled]
-        elif not any(finding for _, finding, _ in direct.settled):
+        elif not direct.wrong_somewhere:
             direct = self._rounded(direct, flow, content, role, scene, inside, feeding, output)
         result.flows.append(direct)
-        for what, finding, reason in direct.settled:
-            if reason is not None:
-                self.ledger.open(feeding.label, what, reason)
-            else:
-                self.ledger.settle(feeding.label, what, finding and inside.origin(finding))
-        if flow.batch_leak is not None:
-            what = f"{flow.content} -> {flow.output or 'output'}: batch items"
-            if not self._by_statistics(feeding, content, flow):
-                self.ledger.settle(
-                    feeding.label, what, _batch_finding(flow, feeding.label, self.model, inside)
-                )
+        for ended in direct.settled:
+            located = None if ended.finding is None else inside.origin(ended.finding)
+            self.ledger.enter(replace(ended, finding=located))
+        if flow.batch_leak is not None and not self._by_statistics(feeding, content, flow):
+            finding = _batch_finding(flow, feeding.label, self.model, inside)
+            self.ledger.settle(feeding.label, direct.subject(Compared.BATCH), finding)
 
     def _rounded(
         self, direct: FlowVerdict, flow: Flow, content: Content, role: str, scene: Scene, inside: Inside,
@@ -627,7 +624,7 @@ class Examiner:
             found = inside.before_rounding(flow.output, tensor)
         except Exception as error:
             nothing.opened(
-                "extra and missing edges",
+                Compared.EDGES,
                 f"{name} holds integers, and looking inside failed ({type(error).__name__}): return the "
                 "numbers that they are made of",
             )
@@ -636,10 +633,10 @@ class Examiner:
             return nothing  # a function of integers: what it reads is seen in the flow
         inner, sure = found
         verdict = judge_flow(inner, content, "inner", scene if sure else replace(scene, exact=False))
-        if not sure and any(finding for _, finding, _ in verdict.settled):
+        if not sure and verdict.wrong_somewhere:
             verdict.settled = []
             verdict.opened(
-                "extra edges",
+                Compared.EXTRA,
                 f"{name} holds integers, and which numbers they are made of could not be told: return these",
             )
         return verdict
@@ -652,14 +649,14 @@ class Examiner:
             return verdict
         found = unread(FlowVerdict(flow, "pooled", scene.label), content, scene, inside.runner)
         if isinstance(found, Finding):
-            verdict.settled = [one for one in verdict.settled if one[2] is None]
-            verdict.broken("missing edges", found)
+            verdict.leave_out(OPEN)
+            verdict.broken(Compared.MISSING, found)
         elif isinstance(found, str):
-            verdict.opened("missing edges", found)
+            verdict.opened(Compared.MISSING, found)
         elif not rows and not scene.hidden:
             # Nothing can be too much, and every position is read: it needs no rows to be judged by.
             verdict.settled = []
-            verdict.held("extra and missing edges")
+            verdict.held(Compared.EDGES)
         return verdict
 
     def _before_pooling(
@@ -671,7 +668,7 @@ class Examiner:
         if inside.rows in self.widths:  # features would be taken for rows: not so at another length
             if any_edge:
                 verdict = FlowVerdict(flow, "pooled", scene.label)
-                verdict.held("extra edges")  # nothing could be too much
+                verdict.held(Compared.EXTRA)  # nothing could be too much
                 return verdict, True
             self.ambiguous[content.name] = self.ambiguous.get(content.name, True)
             return FlowVerdict(flow, "pooled", scene.label), True
@@ -700,28 +697,28 @@ class Examiner:
                 verdict.notes.append(
                     f"nothing is expected of reading {content.name}, which is another sequence"
                 )
-                verdict.held(ANOTHER)
+                verdict.held(Compared.ANOTHER)
                 return verdict, True
             if any_edge:
-                verdict.held("extra edges")  # nothing could be too much
+                verdict.held(Compared.EXTRA)  # nothing could be too much
                 return verdict, True
             verdict.opened(
-                "extra and missing edges",
+                Compared.EDGES,
                 "it has no rows, and no tensor with rows was seen before it: give a model that returns rows"
                 + why,
             )
             return verdict, "failed" in why
         verdict = judge_flow(inner, content, "inner", scene)
         if not (own or _asks(content, scene.calls)) and verdict.settled:
-            if any(finding or reason for _, finding, reason in verdict.settled):
+            if not verdict.right:
                 verdict.settled, verdict.counterexample = [], None
                 verdict.opened(
-                    "extra edges",
+                    Compared.EXTRA,
                     f"rows of {content.name} inside the model read more than expected, and whether it is "
                     f"another sequence could not be told: if so, say content=[...] without {content.name!r}",
                 )
             return verdict, True
-        if all(finding is None and reason is None for _, finding, reason in verdict.settled):
+        if verdict.right:
             self._other_branches(verdict, flow, content, scene, inside)
         return verdict, True
 
@@ -741,9 +738,10 @@ class Examiner:
         module = inside.beyond(allowed)
         if module is not None:
             verdict.opened(
-                "extra edges, in other branches",
+                Compared.EXTRA,
                 f"rows of {module} read more than expected, and whether {flow.output or 'the output'} takes "
                 "them could not be told: give a model that returns rows",
+                "extra edges, in other branches",
             )
 
     def _positions(self, content: Content, runner: Runner, feeding: Feeding) -> list[int] | None:
@@ -783,7 +781,7 @@ class Examiner:
                     f"first item {b}, row {i}: they move with nothing, so nothing could be told about them"
                 )
                 finding = Finding("finite", WHOLE, item=b, query=i, where=feeding.label, detail=detail)
-            self.ledger.settle(feeding.label, f"{place.name or 'output'}: finite", finding)
+            self.ledger.settle(feeding.label, Subject(Compared.FINITE, output=place.name), finding)
 
     notes: list[str] = field(default_factory=list)
     """What is worth saying and breaks nothing."""
@@ -837,21 +835,16 @@ def _of_another(flow: Flow, content: Content, scene: Scene) -> bool:
     return read is not None and content.name not in read and moves and bool(read & others)
 
 
-def _metric(
-    one: tuple[str, Finding | None, str | None], flow: Flow
-) -> tuple[str, Finding | None, str | None]:
+def _metric(one: Obligation, flow: Flow) -> Obligation:
     """Integers that depend on labels may be a metric, or predictions that read them."""
-    if one[1] is None:
+    if one.finding is None:
         return one
     name = flow.output or "the output"
-    return (
-        one[0],
-        None,
-        (
-            f"{name} holds integers that depend on {flow.content}: a metric may, a prediction may not; "
-            f"return the numbers that they are made of, or say content=[...] to leave {flow.content} as it is"
-        ),
+    reason = (
+        f"{name} holds integers that depend on {flow.content}: a metric may, a prediction may not; return "
+        f"the numbers that they are made of, or say content=[...] to leave {flow.content} as it is"
     )
+    return replace(one, state=OPEN, finding=None, reason=reason)
 
 
 def _only_read_across(content: Content, calls: list[Measured]) -> bool:

@@ -13,6 +13,7 @@ from erlangen.audit.expect import Expectation
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
 from erlangen.audit.inputs import Content
+from erlangen.audit.obligations import BROKEN, HELD, OPEN, Compared, Obligation, Subject
 from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
 from erlangen.audit.verdict import UNDECIDED, kept
@@ -44,8 +45,8 @@ class FlowVerdict:
     """The real rows of each item, where padding is marked."""
     real_keys: np.ndarray | None = None
     """The real positions of each item of the input that is read."""
-    settled: list[tuple[str, Finding | None, str | None]] = field(default_factory=list)
-    """What was compared: (what, the finding if it is broken, the reason if it is open)."""
+    settled: list[Obligation] = field(default_factory=list)
+    """What was compared, and how it ended."""
     notes: list[str] = field(default_factory=list)
     wrong: dict[int, tuple[Neighborhoods, bool]] = field(default_factory=dict)
     """Item -> the edges that break the expectation, and whether they are extra; for the picture."""
@@ -119,19 +120,44 @@ class FlowVerdict:
         """The flow, in words."""
         return f"{self.flow.content} -> {self.flow.output or 'output'}"
 
-    def held(self, what: str) -> None:
-        """Compared, and as it must be."""
-        self.settled.append((f"{self.name}: {what}", None, None))
+    def subject(self, compared: Compared, told: str | None = None) -> Subject:
+        """What is compared of this flow."""
+        return Subject(compared, input=self.flow.content, output=self.flow.output, told=told)
 
-    def broken(self, what: str, finding: Finding) -> None:
+    def held(self, compared: Compared, told: str | None = None) -> None:
+        """Compared, and as it must be."""
+        self.settled.append(Obligation(self.where, self.subject(compared, told), HELD))
+
+    def broken(self, compared: Compared, finding: Finding, told: str | None = None) -> None:
         """Compared, and not as it must be."""
-        self.settled.append((f"{self.name}: {what}", finding, None))
+        self.settled.append(Obligation(self.where, self.subject(compared, told), BROKEN, finding))
         if self.counterexample is None and finding.kind in ("edge", "padding"):
             self.counterexample = finding
 
-    def opened(self, what: str, reason: str) -> None:
+    def settle(self, compared: Compared, finding: Finding | None, told: str | None = None) -> None:
+        """Compared: broken if there is a finding, otherwise held."""
+        if finding is None:
+            self.held(compared, told)
+        else:
+            self.broken(compared, finding, told)
+
+    def opened(self, compared: Compared, reason: str, told: str | None = None) -> None:
         """Not compared."""
-        self.settled.append((f"{self.name}: {what}", None, reason))
+        self.settled.append(Obligation(self.where, self.subject(compared, told), OPEN, reason=reason))
+
+    @property
+    def right(self) -> bool:
+        """Whether everything that was compared is as it must be, and nothing is open."""
+        return all(one.state == HELD for one in self.settled)
+
+    @property
+    def wrong_somewhere(self) -> bool:
+        """Whether anything that was compared is broken."""
+        return any(one.state == BROKEN for one in self.settled)
+
+    def leave_out(self, state: str) -> None:
+        """Take out what ended so."""
+        self.settled = [one for one in self.settled if one.state != state]
 
     def found(self, **fields: Any) -> Finding:
         """A finding about this flow."""

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from erlangen.audit.bounds import settle, size
+from erlangen.audit.bounds import size
 from erlangen.audit.diagonal import judge_diagonal
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.obligations import Compared
 from erlangen.audit.other_rows import followed, judge_foreign, judge_mapped, surely_real
 from erlangen.audit.own_rows import judge_own
 from erlangen.audit.streams import predict
@@ -174,9 +175,9 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
             finding = verdict.found(
                 kind="padding", item=b, query=i, key=j, size=size(verdict, b, i, j), detail=text
             )
-            verdict.broken("padding", finding)
+            verdict.broken(Compared.PADDING, finding)
             return
-    verdict.held("padding")
+    verdict.held(Compared.PADDING)
 
 
 def _padding_of_batch(verdict: FlowVerdict, scene: Scene, read: dict[int, list[int]] | None) -> None:
@@ -184,22 +185,24 @@ def _padding_of_batch(verdict: FlowVerdict, scene: Scene, read: dict[int, list[i
     if read is None:
         name = verdict.flow.output or "the output"
         reason = "whose padding is not that of one sequence for each item: return a row for each item"
-        verdict.opened("padding", f"{name} is one number for the whole batch, {reason}")
+        verdict.opened(Compared.PADDING, f"{name} is one number for the whole batch, {reason}")
         return
     for item, positions in read.items():
         j = positions[0]
         if len(positions) == 1 and scene.own_padding:
             verdict.opened(
-                "padding",
+                Compared.PADDING,
                 f"{verdict.flow.output or 'the output'} depends on padding position {j} of item {item}, and "
                 "whether it takes the row that stands there could not be told: return the rows before it",
             )
             return
         several = f"s {j} to {positions[-1]}" if len(positions) > 1 else f" {j}"
         text = f"the output depends on padding position{several} of item {item}"
-        verdict.broken("padding", verdict.found(kind="padding", item=item, query=0, key=j, detail=text))
+        verdict.broken(
+            Compared.PADDING, verdict.found(kind="padding", item=item, query=0, key=j, detail=text)
+        )
         return
-    verdict.held("padding")
+    verdict.held(Compared.PADDING)
 
 
 def _padding_of(verdict: FlowVerdict, keys: np.ndarray, item: int) -> np.ndarray:
@@ -238,7 +241,7 @@ def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool, scene: 
             )
         elif found == UNTOLD:
             verdict.opened(
-                "padding",
+                Compared.PADDING,
                 f"{name} depends on padding position {j}, and whether it takes the row that stands there, or "
                 "counts it among others, could not be told: return the rows before it is pooled, or leave "
                 'padding out by feedings=["padded right"] or ["padded left"]',
@@ -250,9 +253,9 @@ def _pooled_padding(verdict: FlowVerdict, keys: np.ndarray, first: bool, scene: 
             finding = verdict.found(
                 kind="padding", item=b, query=0, key=j, size=size(verdict, b, 0, j), detail=text
             )
-            verdict.broken("padding", finding)
+            verdict.broken(Compared.PADDING, finding)
             return
-    verdict.held("padding")
+    verdict.held(Compared.PADDING)
 
 
 def _labels(verdict: FlowVerdict, scene: Scene) -> None:
@@ -260,11 +263,11 @@ def _labels(verdict: FlowVerdict, scene: Scene) -> None:
     flow = verdict.flow
     pooled = flow.pooled or flow.relations[0].queries == 1
     if pooled and (flow.whole_batch or (flow.features == 1 and "loss" in flow.output.lower())):
-        verdict.held("labels")  # a loss, of the batch or of each item
+        verdict.held(Compared.LABELS)  # a loss, of the batch or of each item
         return
     if pooled and flow.features == 1 and any(seen.num_edges for seen in flow.relations):
         verdict.opened(
-            "labels",
+            Compared.LABELS,
             f"{flow.output or 'the output'} is one number for each item and depends on {flow.content}: a "
             "loss may, a prediction may not; call it loss, or say content=[...] to leave "
             f"{flow.content} as it is",
@@ -276,15 +279,15 @@ def _labels(verdict: FlowVerdict, scene: Scene) -> None:
         if moved is not None:
             text = f"{flow.output or 'the output'} depends on {flow.content}"
             finding = verdict.found(kind="labels", item=moved, detail=text)
-        settle(verdict, "labels", finding)
+        verdict.settle(Compared.LABELS, finding)
         return
     if flow.features == 1 and _one_label_each(verdict):
         name = flow.output or "the output"
         if "loss" in flow.output.lower() or flow.output in scene.losses():
-            verdict.held("labels")  # each token's loss reads its own label
+            verdict.held(Compared.LABELS)  # each token's loss reads its own label
         else:
             verdict.opened(
-                "labels",
+                Compared.LABELS,
                 f"{name} is one number for each row and depends on one of {flow.content} each: a loss may, a "
                 f"prediction may not; call it loss, or say content=[...] to leave {flow.content} as it is",
             )
@@ -298,13 +301,13 @@ def _labels(verdict: FlowVerdict, scene: Scene) -> None:
             i, j = late[0].tolist()
             text = f"output row {i} depends on {verdict.flow.content} at position {j}"
             verdict.broken(
-                "labels",
+                Compared.LABELS,
                 verdict.found(
                     kind="labels", item=b, query=i, key=j, size=size(verdict, b, i, j), detail=text
                 ),
             )
             return
-    verdict.held("labels")
+    verdict.held(Compared.LABELS)
 
 
 def _one_label_each(verdict: FlowVerdict) -> bool:

@@ -12,6 +12,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.flows import padding_read_by
 from erlangen.audit.inputs import Inputs
+from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.outputs import Place, places
 from erlangen.audit.witnesses.double import copied, in_precision, recast
 from erlangen.audit.witnesses.runs import Runner
@@ -134,7 +135,7 @@ def _settle(
     text = f"item {item}: {which} differs by {apart.worst:.1g} from the same content without padding"
     if apart.moved:
         text += "; positions that are absolute count the padding: pass position_ids, or pad on the right"
-    what = f"{name or 'output'}: the same with and without padding"
+    what = Subject(Compared.INVARIANCE, output=name)
     if told is None and apart.eps > SINGLE:
         if apart.worst <= EVEN_IN_HALF * apart.eps:
             examiner.ledger.held(feeding.label, what)

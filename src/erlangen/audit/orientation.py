@@ -205,6 +205,7 @@ def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Readi
         return replace(content, embedding=embedding)
     if special:
         return content
+    found.refused.append(content.name)
     found.ignored[content.name] = f"changing {content.name} alone is not a valid input ({reason})"
     return content
 

@@ -13,6 +13,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.last_rows import at_the_end
+from erlangen.audit.obligations import Compared
 from erlangen.audit.observed import Measured
 from erlangen.audit.streams import predict
 from erlangen.audit.verdict import kept
@@ -34,9 +35,7 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
     if relation is None and _judge_cut(verdict, content, scene):
         return
     if relation is None:
-        verdict.opened(
-            "extra and missing edges", f"{rows} rows for {n} positions: expect one relation of all calls"
-        )
+        verdict.opened(Compared.EDGES, f"{rows} rows for {n} positions: expect one relation of all calls")
         return
     # Rows of other inputs may stand before or behind, such as a condition or features of an image: then all
     # rows are moved by as many, whatever the ratio of rows to positions happens to be.
@@ -58,7 +57,7 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
     late = slower and followed(flow, plainly=False) and _within_rate(verdict, relation)
     if (fixed or not follows_ratio(flow)) and not everything(relation) and not late:
         verdict.opened(
-            "extra and missing edges",
+            Compared.EDGES,
             f"{rows} rows for {n} positions, and which row belongs to which position could not be told: "
             "return one row for each position",
         )
@@ -75,15 +74,15 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
         over = (seen.dense() & ~allowed[:, np.arange(n) * rows // n]) & real_rows[:, None]
         if over.any():
             finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
-            verdict.broken("extra edges", finding)
+            verdict.broken(Compared.EXTRA, finding)
             return
         if isinstance(relation, AtMost) or not scene.exact or one.num_edges != rows * rows:
             continue
         under = columns(Neighborhoods.from_dense(real_rows[:, None] & real_keys[None, :]), flow) - seen
         if under.num_edges and not _all_reached(seen, real_rows, flow):
-            verdict.broken("missing edges", edge(verdict, b, under, in_words(relation, rows, rows), False))
+            verdict.broken(Compared.MISSING, edge(verdict, b, under, in_words(relation, rows, rows), False))
             return
-    verdict.held(f"extra edges, {rows} rows for {n} positions")
+    verdict.held(Compared.EXTRA, f"extra edges, {rows} rows for {n} positions")
 
 
 def _within_rate(verdict: FlowVerdict, relation: Any) -> bool:
@@ -129,9 +128,9 @@ def _judge_placed(verdict: FlowVerdict, relation: Any, owners: Sequence[Flow]) -
         over[:, put] = seen.dense()[:, put] & ~bound[1][:, places]
         if over.any():
             finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
-            verdict.broken("extra edges", finding)
+            verdict.broken(Compared.EXTRA, finding)
             return True
-    verdict.held(f"extra edges, {flow.relations[0].keys} positions among {rows} rows")
+    verdict.held(Compared.EXTRA, f"extra edges, {flow.relations[0].keys} positions among {rows} rows")
     return True
 
 
@@ -157,9 +156,9 @@ def _judge_cut(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         real_rows, _ = surely_real(verdict, b, rows, n)
         over = seen.dense() & ~bound[0].dense()[-by : rows - by] & real_rows[:, None]
         if over.any():
-            verdict.broken("extra edges", edge(verdict, b, Neighborhoods.from_dense(over), bound[3], True))
+            verdict.broken(Compared.EXTRA, edge(verdict, b, Neighborhoods.from_dense(over), bound[3], True))
             return True
-    verdict.held(f"extra edges, {rows} rows for {n} positions")
+    verdict.held(Compared.EXTRA, f"extra edges, {rows} rows for {n} positions")
     return True
 
 
@@ -182,7 +181,7 @@ def _allowed(
     except ErlangenError as error:
         rows = verdict.flow.relations[0].queries
         verdict.opened(
-            "extra and missing edges",
+            Compared.EDGES,
             f"{in_words(relation, rows, rows)} cannot be held against {rows} rows: "
             f"{without_masks(str(error))}",
         )
@@ -200,7 +199,7 @@ def _judge_shifted(verdict: FlowVerdict, relation: Any, by: int | None = None) -
     by = offset_of(flow) if by is None else by
     if by is None:
         verdict.opened(
-            "extra and missing edges",
+            Compared.EDGES,
             f"{rows} rows for {n} positions, and by how many places they are moved could not be told: return "
             "one row for each position",
         )
@@ -216,9 +215,9 @@ def _judge_shifted(verdict: FlowVerdict, relation: Any, by: int | None = None) -
         over = seen.dense() & ~allowed & real_rows[:, None]
         if over.any():
             finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
-            verdict.broken("extra edges", finding)
+            verdict.broken(Compared.EXTRA, finding)
             return
-    verdict.held(f"extra edges, {rows} rows for {n} positions")
+    verdict.held(Compared.EXTRA, f"extra edges, {rows} rows for {n} positions")
 
 
 def offset_of(flow: Flow) -> int | None:
@@ -357,14 +356,14 @@ def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> No
     silent = not any(seen.num_edges for seen in verdict.flow.relations)
     elsewhere = any(content.name in names for names in scene.readers.values())
     if (silent and elsewhere) or within_closure(verdict, content, scene):
-        verdict.held("extra edges")
+        verdict.held(Compared.EXTRA)
         return
     ahead = _reads_ahead(verdict, scene)
     if ahead is not None:
-        verdict.broken("extra edges", ahead)
+        verdict.broken(Compared.EXTRA, ahead)
         return
     verdict.opened(
-        "extra edges",
+        Compared.EXTRA,
         f"{content.name} has as many positions as there are rows, which read it otherwise than expected: if "
         f"it is another sequence, of which anything may be read, say content=[...] without {content.name!r}",
     )
@@ -386,9 +385,6 @@ def _reads_ahead(verdict: FlowVerdict, scene: Scene) -> Finding | None:
     return None
 
 
-ANOTHER = "read as another sequence, of which everything may be read"
-
-
 def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
     """So few positions that rows may follow them, at another rate, or may not: whether that settled it.
 
@@ -405,16 +401,16 @@ def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         return False
     trial = FlowVerdict(verdict.flow, "mapped", verdict.where, real_keys=verdict.real_keys)
     judge_mapped(trial, content, scene)
-    broken = any(finding for _, finding, _ in trial.settled)
+    broken = trial.wrong_somewhere
     known = content.name in scene.named or (broken and pair in scene.follow)
-    if known or all(finding is None and reason is None for _, finding, reason in trial.settled):
+    if known or trial.right:
         verdict.settled += trial.settled
         verdict.counterexample = trial.counterexample
         return bool(trial.settled)
     if not broken and (overall(scene.expect) is None or pair in scene.follow):
         return False  # nothing that is expected could be held against it at any rate
     verdict.opened(
-        "extra edges",
+        Compared.EXTRA,
         f"{content.name} has so few positions that rows may follow them at another rate, and would then read "
         f"too much, or {content.name} may be another sequence, of which anything may be read: give more "
         f"positions, or say content=[...] with {content.name!r} if they are those of the rows, and without "
@@ -435,7 +431,7 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         return
     if not (scene.covered and crossing) or content.axis is None:
         verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
-        verdict.held(ANOTHER)
+        verdict.held(Compared.ANOTHER)
         return
     for b, seen in enumerate(verdict.flow.relations):
 
@@ -452,10 +448,10 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         if product is None:
             bound = [union(call) for call in crossing if content.name in call.key_inputs]
             if all(one.num_edges == one.queries * one.keys for one in bound):
-                verdict.held(ANOTHER)
+                verdict.held(Compared.ANOTHER)
                 return
             verdict.opened(
-                "extra edges",
+                Compared.EXTRA,
                 f"the calls between {content.name} and the output do not compose: return one row for each "
                 "position of the sequence that reads it",
             )
@@ -463,6 +459,6 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         over = kept(seen - product, verdict.real, b)
         if over.num_edges:
             names = ", ".join(dict.fromkeys(str(r) for r in relations.values() if r is not None))
-            verdict.broken("extra edges", edge(verdict, b, over, f"layers of {names}", True))
+            verdict.broken(Compared.EXTRA, edge(verdict, b, over, f"layers of {names}", True))
             return
-    verdict.held("extra edges")
+    verdict.held(Compared.EXTRA)

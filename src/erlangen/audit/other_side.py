@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erlangen.audit.feedings.feeding import Feeding
-from erlangen.audit.obligations import Ledger
+from erlangen.audit.obligations import Compared, Ledger, Subject
 from erlangen.audit.observed import Measured
 from erlangen.relations import Causal
 
@@ -36,7 +36,7 @@ def other_side(ledger: Ledger, feeding: Feeding, trial: Examination, calls: list
     knobs = f'feedings=["padded {shown}"] leaves it out, feedings=["padded {asked}"] judges it'
     if left and _causal(calls):
         reason = f"{said}where a causal model reads none even if it ignores the mask: {knobs}"
-        ledger.open(feeding.label, "padding at the start", reason)
+        ledger.open(feeding.label, Subject(Compared.PADDING, told="padding at the start"), reason)
         return []
     return [f"{said}so this is no violation; {knobs}"]
 

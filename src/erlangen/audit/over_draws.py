@@ -43,5 +43,5 @@ def reads_more(call: Measured, other: Measured) -> bool:
 
 def lacks(verdict: FlowVerdict) -> bool:
     """Whether a flow is found to miss an edge, or everything."""
-    found = [finding for _, finding, _ in verdict.settled if finding is not None]
+    found = [one.finding for one in verdict.settled if one.finding is not None]
     return any(one.kind == "silent" or (one.kind == "edge" and not one.extra) for one in found)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from erlangen.audit.bounds import bounds, by_head, columns, edge, settle, single, within_closure
+from erlangen.audit.bounds import bounds, by_head, columns, edge, single, within_closure
 from erlangen.audit.expect import AtMost, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.joined import joins_later
+from erlangen.audit.obligations import Compared
 from erlangen.audit.verdict import kept
 from erlangen.relations import Identity, Neighborhoods
 
@@ -30,7 +31,7 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     for b, seen in enumerate(flow.relations):
         bound = bounds(verdict, content, scene, b)
         if isinstance(bound, str):
-            verdict.opened("extra and missing edges", bound)
+            verdict.opened(Compared.EDGES, bound)
             return
         upper, lower, expected, text, by_calls = bound
         exact = exact and not isinstance(expected, AtMost)
@@ -48,12 +49,12 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     # Beyond what the seen calls carry there may be a layer that was not seen and is right.
     step = _stepwise(verdict, content, scene, text, by_calls and extra is not None)
     if extra is not None and (step is not None or not within_closure(verdict, content, scene)):
-        settle(verdict, "extra edges", step if isinstance(step, Finding) else extra)
+        verdict.settle(Compared.EXTRA, step if isinstance(step, Finding) else extra)
     elif isinstance(step, str):
-        verdict.opened("extra edges", step)
+        verdict.opened(Compared.EXTRA, step)
     else:
         verdict.unseen = extra is not None
-        settle(verdict, "extra edges", step)
+        verdict.settle(Compared.EXTRA, step)
     if not exact:
         return
     if later:
@@ -61,11 +62,11 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         verdict.missing = None
         return
     # Missing edges of calls that were seen are found call by call; the flow shows whether they arrive at all.
-    what = "attention reaches it" if by_calls else "missing edges"
+    compared = Compared.REACHED if by_calls else Compared.MISSING
     if missing is not None or reason is None:
-        settle(verdict, what, missing)
+        verdict.settle(compared, missing)
     else:
-        verdict.opened(what, reason)
+        verdict.opened(compared, reason)
 
 
 def _missing(

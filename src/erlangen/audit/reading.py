@@ -116,6 +116,8 @@ class Reading:
     labels: list[Content] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
     """Input name -> why its content is not changed."""
+    refused: list[str] = field(default_factory=list)
+    """Those of them that the model does not take with other content alone."""
     notes: list[str] = field(default_factory=list)
     """What was measured about the inputs and is worth saying."""
     opened: dict[str, str] = field(default_factory=dict)
@@ -168,6 +170,7 @@ class Reading:
             [counted(one) for one in self.masks if one.name in leaves],
             [moved(one) for one in self.labels if one.name in leaves],
             self.ignored,
+            self.refused,
             opened=self.opened,
         )
 

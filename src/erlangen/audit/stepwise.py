@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 
@@ -11,6 +12,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content, with_content
 from erlangen.audit.inside import Inside
+from erlangen.audit.obligations import OPEN
 from erlangen.audit.orientation import embedding_of
 from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import differs
@@ -25,7 +27,7 @@ def settle_rounded(
 ) -> None:
     """Missing edges of an output of few values, or behind codes inside the model, are looked for in the
     numbers before these are rounded: what is rounded moves with some changes only."""
-    if not any(_missing(finding) for _, finding, _ in verdict.settled) or verdict.role != "own":
+    if not any(_missing(one.finding) for one in verdict.settled) or verdict.role != "own":
         return
     reason = None
     if stepwise(runner, content, verdict.flow.output):
@@ -36,9 +38,9 @@ def settle_rounded(
             )
     else:
         where = [
-            inside.rounds(one.query, one.key or 0)
-            for _, one, _ in verdict.settled
-            if one is not None and _missing(one)
+            inside.rounds(one.finding.query, one.finding.key or 0)
+            for one in verdict.settled
+            if one.finding is not None and _missing(one.finding)
         ]
         if None in where:
             return
@@ -48,8 +50,8 @@ def settle_rounded(
             "small changes end there; expect AtMost(...) to leave missing edges out"
         )
     verdict.settled = [
-        (what, None, reason) if _missing(finding) else (what, finding, why)
-        for what, finding, why in verdict.settled
+        replace(one, state=OPEN, finding=None, reason=reason) if _missing(one.finding) else one
+        for one in verdict.settled
     ]
     if _missing(verdict.counterexample):
         verdict.counterexample = None

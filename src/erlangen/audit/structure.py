@@ -6,6 +6,7 @@ is untouched by the change can tell the two apart: if such a row moves, it reads
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.flows import judge_flow
 from erlangen.audit.inputs import Content, with_content
+from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.observed import Pass, observe
 from erlangen.audit.outputs import Place
 from erlangen.audit.witnesses.flow import ULPS, Flow, part_of, usual_sizes
@@ -30,12 +32,12 @@ POSITIONS = 24
 def judge_structure(examiner: Examiner, feeding: Feeding, base: Pass, content: Content) -> None:
     """Hold the content of ids that decide which keys are read against the expectation."""
     name, ledger = content.name, examiner.ledger
-    what = f"{name} -> outputs"
+    what = Subject(Compared.FLOW, input=name)
     places = [place for place in examiner.runner(feeding).places() if place.name in examiner.places]
     rows = [place for place in places if not place.pooled]
     other = _unused(examiner, feeding, content)
     if other is not None and _only_structure(examiner, feeding, base, content, other, places):
-        ledger.held("given", f"{what}: no content beside the mask")
+        ledger.held("given", Subject(Compared.STRUCTURE, input=name))
         return
     settle = f"say content=[...] without {name!r} to leave it as it is, or vary=... to change it by itself"
     if other is None:
@@ -61,11 +63,8 @@ def judge_structure(examiner: Examiner, feeding: Feeding, base: Pass, content: C
             {one.name: feeding.reading.real(one.name) for one in feeding.reading.contents},
             exact=False,
         )  # fmt: skip
-        for text, finding, reason in judge_flow(flow, content, "own", scene).settled:
-            if reason is not None:
-                ledger.open("given", text, f"{reason}; or {settle}")
-            else:
-                ledger.settle("given", text, finding)
+        for one in judge_flow(flow, content, "own", scene).settled:
+            ledger.enter(one if one.reason is None else replace(one, reason=f"{one.reason}; or {settle}"))
 
 
 def _pass(examiner: Examiner, feeding: Feeding, content: Content, ids: torch.Tensor) -> Pass:
