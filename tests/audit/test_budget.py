@@ -24,7 +24,6 @@ CLOCK = {"time": 0.0}
 def clock(monkeypatch):
     CLOCK["time"] = 0.0
     monkeypatch.setattr(runs, "now", lambda: CLOCK["time"])
-    monkeypatch.setattr("erlangen.audit.examine.now", lambda: CLOCK["time"])
     return CLOCK
 
 

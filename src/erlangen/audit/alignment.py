@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.feedings.feeding import Given, cut
+from erlangen.audit.feeding import Given
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import floating
 from erlangen.audit.reading import INDEX, Reading
+from erlangen.audit.resized import cut
 
 Run = Callable[..., Any]
 

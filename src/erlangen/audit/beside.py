@@ -6,6 +6,8 @@ a row that does is then asked of the model itself, for a convolution that looks 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from erlangen.audit.bounds import allowed
@@ -13,9 +15,27 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.groups import Moves, moves_of_output, no_rounding
 from erlangen.audit.inputs import Content
+from erlangen.audit.inside import Inside
+from erlangen.audit.real import of_item
 from erlangen.audit.witnesses.beside import APIS, Cut, separating
 from erlangen.audit.witnesses.flow import differs
 from erlangen.audit.witnesses.runs import Runner
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A flow of rows at sampled positions, of which more may be told if time is left."""
+
+    content: Content
+    verdict: FlowVerdict
+    scene: Scene
+    inside: Inside
+
+    @property
+    def runs(self) -> int:
+        """How many runs it may take, with those that follow a row to its position."""
+        return needed(self.content.length) + FOLLOWED
+
 
 ASKED = 4
 """So many rows that move with attention cut are asked of the model itself."""
@@ -66,7 +86,7 @@ def _ask(
     rows = sorted(map(tuple, np.argwhere(moved).tolist()), key=lambda one: (moved[one], one))
     for item, row in rows[:ASKED]:
         bound = allowed(verdict, content, scene, item)
-        real = verdict.real is None or verdict.real[min(item, len(verdict.real) - 1)][row]
+        real = verdict.real is None or of_item(verdict.real, item)[row]
         if bound is None or not real or runner.late:
             continue
         forbidden = np.flatnonzero(~bound.dense()[row]).tolist()

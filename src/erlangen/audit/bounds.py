@@ -20,8 +20,8 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
+from erlangen.audit.real import kept, of_item, real_rows
 from erlangen.audit.streams import predict
-from erlangen.audit.verdict import kept, real_rows
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
@@ -63,7 +63,7 @@ def by_calls(
             if relation is None:
                 return Full().on(call.queries, call.keys)
             mask = real_rows(call, 1, scene.real)
-            keys = None if mask is None else mask[min(item, len(mask) - 1)]
+            keys = None if mask is None else of_item(mask, item)
             result = bind_expected(relation, call, item, 0, keys)
             for head in range(1, call.heads):
                 result = result | bind_expected(relation, call, item, head, keys)
@@ -97,7 +97,7 @@ def _surely_read(
     None where the calls are not all of this sequence, and in training, where dropout takes edges away.
     """
     rows = seen.queries
-    if "training" in scene.label:
+    if scene.feeding.mode.train:
         return None
     own = [call for call in calls if call.kind == "self" and call.query_owner == content.name]
     if not own or any((call.queries, call.keys) != (rows, content.length) for call in own):
@@ -146,7 +146,7 @@ def by_whole(
         reason = without_masks(str(error))
         return f"{told} cannot be held against {rows} rows of {verdict.flow.content}: {reason}"
     if keys is not None:
-        real = keys[min(item, len(keys) - 1)][None, :]
+        real = of_item(keys, item)[None, :]
         closed = Neighborhoods.from_dense(closed.dense() & real) if closed.queries == rows else closed
         bound = Neighborhoods.from_dense(bound.dense() & real)
     text = in_words(relation, rows, content.length)

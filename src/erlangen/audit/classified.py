@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from erlangen.audit.flow_verdict import FlowVerdict
+from erlangen.audit.real import of_item
 from erlangen.audit.support import Support
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.witnesses.runs import Budget
@@ -35,9 +36,7 @@ def classify_measured(calls: Iterable[CallVerdict], flow: FlowVerdict | None, bu
 def _judged(call: CallVerdict) -> tuple[Neighborhoods, ...]:
     """The measurements that speak: without items that are padded, if there are others."""
     rows, items = call.rows, call.measured.kernel.items
-    whole = [
-        item for index, item in enumerate(items) if rows is None or rows[min(index, len(rows) - 1)] is None
-    ]
+    whole = [item for index, item in enumerate(items) if rows is None or of_item(rows, index) is None]
     return Support(tuple(whole or items)).unique
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 import torch
 from torch import nn
 
-from erlangen.audit.examine import Examination
+from erlangen.audit.case import Examination
+from erlangen.audit.examiner import Examiner
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.identify import identify
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.observed import Measured, Pass
@@ -15,16 +15,11 @@ from erlangen.audit.over_draws import reads_more
 from erlangen.errors import ErlangenError
 from erlangen.relations import Neighborhoods, Relation
 
-SAME_RELATIONS = ("training", "with gradients", "autocast", "alone")
-"""Feedings under which every relation must be the given one."""
 
-
-def against_given(
-    model: nn.Module, result: Examination, inputs: Inputs, base: Pass, random: Set[str] = frozenset()
-) -> None:
+def against_given(examiner: Examiner, feeding: Feeding, result: Examination, base: Pass) -> None:
     """Note where the calls of a feeding read otherwise than on the given inputs.
 
-    `random` are the modules whose calls drop keys at random in training: they may read less there.
+    Modules whose calls drop keys at random may read less in training.
     """
     if result.seen is None or result.skipped is not None:
         return
@@ -36,17 +31,18 @@ def against_given(
     unlike = None
     for now, call in pairs:
         if _sizes(now) == _sizes(call) and now.kernel != call.kernel:
-            if now.module in random and "training" in result.label and not reads_more(now, call):
+            if now.module in examiner.random and feeding.mode.train and not reads_more(now, call):
                 result.varying[now.module] = "on random numbers in training"
-            elif result.label.partition(" (")[0] in SAME_RELATIONS:
-                result.contradictions.append(_mode_difference(result.label, now, call))
-            elif not result.label.startswith("padded"):
-                unlike = _unlike(model, base.inputs, inputs) if unlike is None else unlike
+            elif feeding.same_relations:
+                result.contradictions.append(_mode_difference(feeding, now, call))
+            elif not feeding.pads:
+                unlike = _unlike(examiner.model, base.inputs, feeding.inputs) if unlike is None else unlike
                 what = ", ".join(unlike) or "the inputs"
-                result.varying[now.module] = (
-                    f"on {'the content of ' * (result.label == 'other content')}{what}"
-                )
-        elif result.label.partition(" (")[0] == "shorter" and not _same_family(call, now):
+                if feeding.all_content:
+                    what = f"the content of {what}"
+                    examiner.deciding |= set(unlike) if len(unlike) == 1 else set()
+                result.varying[now.module] = f"on {what}"
+        elif feeding.same_family and not _same_family(call, now):
             kernel = next(
                 (one.kernel_text for one in result.calls if one.measured is now), "another relation"
             )
@@ -63,9 +59,9 @@ def _pairs(calls: list[Measured], base: list[Measured]) -> list[tuple[Measured, 
     return [(call, waiting[call.module].pop(0)) for call in calls if waiting.get(call.module)]
 
 
-def _mode_difference(label: str, now: Measured, call: Measured) -> str:
+def _mode_difference(feeding: Feeding, now: Measured, call: Measured) -> str:
     b, h, i, j, has = now.kernel.difference(call.kernel) or (0, 0, 0, 0, False)
-    mode = "in training mode" if label == "training" else f"{label}:"
+    mode = feeding.described or f"{feeding.label}:"
     return (
         f"{now.module or 'the model'}, item {b}, head {h}: {mode} query {i} "
         f"{'reads' if has else 'does not read'} key {j}, as given it {'does not' if has else 'does'}"

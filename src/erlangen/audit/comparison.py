@@ -21,6 +21,7 @@ from erlangen.audit.named_outputs import matched
 from erlangen.audit.observed import Measured, observe
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.reading import read
+from erlangen.audit.real import of_item
 from erlangen.audit.state import untouched
 from erlangen.audit.support import Support
 from erlangen.audit.weights import CLOSE, Weights
@@ -538,7 +539,7 @@ def _same_weights(a: Weights | None, b: Weights | None) -> bool:
 def _first(mine: Measured, theirs: Measured, sides: tuple[str, str], masks: Masks) -> Difference | None:
     a, b = mine.kernel.items, theirs.kernel.items
     count = max(len(a), len(b))
-    pairs = [(a[min(i, len(a) - 1)], b[min(i, len(b) - 1)]) for i in range(count)]
+    pairs = [(of_item(a, i), of_item(b, i)) for i in range(count)]
     inputs = [masks[name] for name in mine.query_inputs if name in masks]
     fitting = [
         mask for mask in (*inputs, *masks.values()) if mask is not None and mask.shape[-1] == mine.queries
@@ -563,7 +564,7 @@ def _first_edge(
                 continue
             edges = (a ^ b).edges()
             if real is not None and real.shape[-1] == a.queries:
-                edges = edges[real[min(item, len(real) - 1)][edges[:, 0]]]
+                edges = edges[of_item(real, item)[edges[:, 0]]]
             count += len(edges)
             if len(edges) and first is None:
                 i, j = edges[0].tolist()

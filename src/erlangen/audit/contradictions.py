@@ -1,8 +1,10 @@
-"""Where the measurements of one call contradict each other, and where real queries read padding."""
+"""Where measurements contradict each other, and where real queries read padding."""
 
 from __future__ import annotations
 
 from erlangen.audit.findings import Finding
+from erlangen.audit.flow_verdict import FlowVerdict
+from erlangen.audit.real import of_item
 from erlangen.audit.verdict import CallVerdict
 
 
@@ -40,7 +42,7 @@ def contradictions_of(verdict: CallVerdict) -> list[str]:
 def _speaks(verdict: CallVerdict, row: tuple[int, int, int]) -> bool:
     """Whether a row belongs to a real query; rows of padding carry no meaning."""
     real = verdict.real_queries
-    return real is None or bool(real[min(row[0], len(real) - 1)][row[2]])
+    return real is None or bool(of_item(real, row[0])[row[2]])
 
 
 def padding_read(verdict: CallVerdict) -> Finding | None:
@@ -49,9 +51,9 @@ def padding_read(verdict: CallVerdict) -> Finding | None:
     if keys is None or keys.all():
         return None
     for b, heads in enumerate(call.kernel.items):
-        padding = ~keys[min(b, len(keys) - 1)]
+        padding = ~of_item(keys, b)
         real = verdict.real_queries
-        rows = None if real is None else real[min(b, len(real) - 1)]
+        rows = None if real is None else of_item(real, b)
         for h, bound in enumerate(heads):
             edges = bound.edges()
             bad = padding[edges[:, 1]] & (True if rows is None else rows[edges[:, 0]])
@@ -62,3 +64,35 @@ def padding_read(verdict: CallVerdict) -> Finding | None:
                     source=call.source, detail=f"query {i} reads padding key {j}",
                 )  # fmt: skip
     return None
+
+
+def flow_contradictions(verdict: FlowVerdict) -> list[str]:
+    found = []
+    if verdict.flow.batch_leak is not None:
+        changed, moved = verdict.flow.batch_leak
+        found.append(f"sequences of one batch read each other: changing item {changed} moves item {moved}")
+    if verdict.fast_path is not None:
+        b, i, j = verdict.fast_path
+        found.append(f"the fast path differs from the observed path: item {b}, row {i}, position {j}")
+    return found
+
+
+def flow_warnings(verdict: FlowVerdict) -> list[str]:
+    name, found = verdict.flow.content, []
+    for b, part in enumerate(verdict.outside_attention or ()):
+        if part.num_edges:
+            i, j = part.edges()[0].tolist()
+            found.append(
+                f"outside attention: output row {i} depends on position {j} of {name} (item {b}), which no "
+                f"attention call carries; {part.num_edges} such edges"
+            )
+            break
+    for b, part in enumerate(verdict.missing or ()):
+        if part.num_edges:
+            i, j = part.edges()[0].tolist()
+            found.append(
+                f"predicted but not seen: output row {i} on position {j} of {name} (item {b}); "
+                f"{part.num_edges} such edges: cancelled, or smaller than rounding"
+            )
+            break
+    return found

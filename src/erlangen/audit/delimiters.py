@@ -14,9 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from erlangen.audit.case import Case
+from erlangen.audit.embedding import embedding_of
 from erlangen.audit.expect import Expectation, has_own_size
 from erlangen.audit.inputs import Content, Inputs, Pad, with_content
+from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.observed import Measured, Pass
+from erlangen.audit.sizes import named_tokens
 from erlangen.audit.streams import predict
 from erlangen.audit.structure import moved_rows, rows_read, undisturbed
 from erlangen.audit.verdict import CallVerdict
@@ -31,6 +35,28 @@ MOST = 4
 def about_this_content(expect: Expectation, calls: list[CallVerdict]) -> bool:
     """Whether what is expected is about the given content, so that other delimiters would have others."""
     return has_own_size(expect) or any(has_own_size(one.expected) for one in calls)
+
+
+def without_delimiters(case: Case, content: Content, flows: list[Flow]) -> list[Flow]:
+    """The flows, where what is expected is about the given documents, without what delimits these."""
+    if case.expect is None or not about_this_content(case.expect, case.result.calls):
+        return flows
+    known = case.audit.delimiting.setdefault(content.name, set())
+    hidden = not case.calls or bool(case.seen.unexplained)
+    found = Delimiters(
+        case.runner, content, case.calls,
+        lambda inputs: case.audit.observed_on(case.feeding, inputs),
+        lambda one: embedding_of(case.model, case.feeding.inputs, one, case.runner.on),
+        {token for _, token in named_tokens(case.model)} if hidden else set(),
+        known,
+    )  # fmt: skip
+    flows, notes, opened = found.taken_out(flows)
+    case.audit.notes += [note for note in notes if note not in case.audit.notes]
+    for reason in opened:
+        case.open(Subject(Compared.DELIMITERS, input=content.name), reason)
+    if known:
+        case.kept[content.name] = found.kept()
+    return flows
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from erlangen.audit.expect import expected_of, in_words, overall
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
-from erlangen.audit.verdict import kept
+from erlangen.audit.real import kept
 from erlangen.errors import ErlangenError
 from erlangen.relations import Neighborhoods, Relation
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from erlangen.audit.findings import Finding
 from erlangen.audit.observed import Measured
+from erlangen.audit.real import of_item
 from erlangen.audit.wording import wanted, without_masks
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation, WeightedRelation
@@ -90,22 +91,22 @@ def has_own_size(expect: Expectation) -> bool:
     return False
 
 
-def about_given_alone(expect: Expectation, label: str, resized: bool) -> bool:
-    """Whether an expectation cannot be held under another feeding: it speaks of one size, or it says item by
-    item what the audit's own padding changes, or of items what another batch has not.
+def about_given_alone(expect: Expectation, other_items: bool, other_content: bool) -> bool:
+    """Whether an expectation cannot be held under another feeding: it speaks of one size, and content or
+    sizes are others there, or it says item by item what other items, or padding of the audit's own, change.
 
     >>> from erlangen.relations import Causal, Full, Padding
-    >>> about_given_alone(Batch([Full(), Padding(9)]), "padded left", False)
+    >>> about_given_alone(Batch([Full(), Padding(9)]), True, False)
     True
-    >>> about_given_alone(Causal(), "padded left", False)
+    >>> about_given_alone(Causal(), True, True)
     False
     """
-    if label.startswith(("padded", "other sizes")):
+    if other_items:
         relations = expect.values() if isinstance(expect, Mapping) else [expect]
         bounds = [bound_of(one) for one in relations if isinstance(one, Expected)]
         if any(isinstance(one, Batch) and len(set(one.members)) > 1 for one in bounds):
             return True
-    return (label in ("other content", "special tokens") or resized) and has_own_size(expect)
+    return other_content and has_own_size(expect)
 
 
 def at_most(expect: Expectation) -> Expectation:
@@ -285,7 +286,7 @@ def _real_at(real: np.ndarray | None, item: int, head: int, heads: int) -> np.nd
     their heads stand one after the other."""
     if real is None:
         return None
-    found = real[min(item, len(real) - 1)]
+    found = of_item(real, item)
     return found if found.ndim == 1 else found[head * len(found) // heads]
 
 

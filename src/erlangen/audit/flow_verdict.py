@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from erlangen.audit.expect import Expectation
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import BROKEN, HELD, OPEN, Compared, Obligation, Subject
 from erlangen.audit.observed import Measured
+from erlangen.audit.real import Real, kept, of_item
 from erlangen.audit.support import Support
-from erlangen.audit.verdict import UNDECIDED, kept
+from erlangen.audit.verdict import UNDECIDED
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import told
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
@@ -102,7 +104,7 @@ class FlowVerdict:
             return (
                 f"a flow seen at {len(self.flow.positions or ())} of {self.flow.relations[0].keys} positions"
             )
-        rows = None if self.real is None else np.flatnonzero(self.real[min(item, len(self.real) - 1)])
+        rows = None if self.real is None else np.flatnonzero(of_item(self.real, item))
         return words(self.flow.relations[item], None, rows)
 
     @cached_property
@@ -169,13 +171,13 @@ class FlowVerdict:
 class Scene:
     """Everything that flows of one feeding are judged by."""
 
-    label: str
+    feeding: Feeding
     calls: list[Measured]
     covered: bool
     """Whether every attention call was explained and is one of positions."""
     contents: list[Content]
     expect: Expectation
-    real: dict[str, np.ndarray | None]
+    real: Real
     exact: bool = True
     """Whether missing edges count: not in low precision, where a small dependence vanishes."""
     steps: Callable[[Content, Neighborhoods], tuple[str, Any] | None] | None = None
@@ -184,16 +186,10 @@ class Scene:
     """Whether there is attention that could not be explained."""
     own_path: Callable[[Neighborhoods], str | None] | None = None
     """Looks inside the model for a path on which rows depend on their own positions."""
-    own_padding: bool = False
-    """Whether the padding was added by the audit, and not given."""
-    labels: bool = False
-    """Whether labels were given, which a loss reads at every position."""
     losses: Callable[[], set[str]] = set
     """The outputs that a loss function returned for each token."""
     labelled: np.ndarray | None = None
     """Which rows have a label that counts; None where all have."""
-    named: frozenset[str] = frozenset()
-    """The inputs that the user named as those whose positions carry content."""
     may_follow: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) of which the given inputs show that rows may follow the positions, which are few."""
     follow: set[tuple[str, str]] = field(default_factory=set)
@@ -226,3 +222,18 @@ class Scene:
     where there is no mask of one row for each item."""
     rounds: Callable[[int | None, int], str | None] | None = None
     """Where what a row, or any, reads of a position reaches an operation that rounds inside the model."""
+
+    @property
+    def own_padding(self) -> bool:
+        """Whether the padding was added by the audit, and not given."""
+        return bool(self.feeding.pads)
+
+    @property
+    def labels(self) -> bool:
+        """Whether labels were given, which a loss reads at every position."""
+        return bool(self.feeding.reading.labels)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The inputs that the user named as those whose positions carry content."""
+        return frozenset(self.feeding.inputs.content or ())

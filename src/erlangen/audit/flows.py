@@ -13,9 +13,9 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
 from erlangen.audit.other_rows import followed, judge_foreign, judge_mapped, surely_real
 from erlangen.audit.own_rows import judge_own
+from erlangen.audit.real import kept, of_item
 from erlangen.audit.streams import predict
 from erlangen.audit.taken_rows import AVERAGE, ROW, UNTOLD
-from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.relations import Neighborhoods
 
@@ -60,7 +60,7 @@ def judge_flow(
 
     `beside` are the flows from other inputs whose positions the rows of this output are.
     """
-    verdict = FlowVerdict(flow, role, scene.label)
+    verdict = FlowVerdict(flow, role, scene.feeding.label)
     keys = scene.real.get(content.name)
     verdict.real_keys = keys if keys is not None and keys.shape[-1] == content.length else None
     if role in ("own", "inner"):
@@ -208,7 +208,7 @@ def _padding_of_batch(verdict: FlowVerdict, scene: Scene, read: dict[int, list[i
 def _padding_of(verdict: FlowVerdict, keys: np.ndarray, item: int) -> np.ndarray:
     """The padding positions of an item; of all items, where an output is of the whole batch: a position is
     changed in every item then, and is padding only where it is real in none."""
-    real = keys.any(axis=0) if verdict.flow.whole_batch else keys[min(item, len(keys) - 1)]
+    real = keys.any(axis=0) if verdict.flow.whole_batch else of_item(keys, item)
     return np.logical_not(np.asarray(real))
 
 

@@ -18,7 +18,7 @@ from erlangen.audit.bounds import allowed
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
-from erlangen.audit.verdict import kept
+from erlangen.audit.real import kept, of_item
 from erlangen.audit.witnesses.flow import LOW_ULPS, ULPS, changes_in, part_of, spread, usual_sizes
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
@@ -91,7 +91,7 @@ def forbidden_by_groups(
 
     def padded(item: int, start: int, stop: int) -> bool:
         keys = verdict.real_keys
-        return keys is not None and items > 1 and not keys[min(item, len(keys) - 1)][start:stop].all()
+        return keys is not None and items > 1 and not of_item(keys, item)[start:stop].all()
 
     def broken(start: int, stop: int) -> tuple[int, int, float] | None:
         """(item, row, size) of a row that may read none of [start, stop) and moves with them."""
@@ -100,13 +100,13 @@ def forbidden_by_groups(
             return None
         size = moves(range(start, stop))
         for b, one in enumerate(rows):
-            moved = (one & (size[min(b, len(size) - 1)] > threshold)).nonzero()[0]
+            moved = (one & (of_item(size, b) > threshold)).nonzero()[0]
             # What is padding in this item may be real in another one, which it may read by batch statistics.
             if len(moved) and padded(b, start, stop):
                 size = moves(range(start, stop), b)
-                moved = (one & (size[min(b, len(size) - 1)] > threshold)).nonzero()[0]
+                moved = (one & (of_item(size, b) > threshold)).nonzero()[0]
             if len(moved):
-                return b, int(moved[0]), float(size[min(b, len(size) - 1), moved[0]])
+                return b, int(moved[0]), float(of_item(size, b)[moved[0]])
         return None
 
     tried = 0

@@ -12,6 +12,7 @@ import torch
 from erlangen.audit.capture.tape import ADDING, PRODUCTS
 from erlangen.audit.findings import Finding
 from erlangen.audit.inputs import Content
+from erlangen.audit.real import of_item
 from erlangen.audit.witnesses.flow import ITEMS, Flow
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.audit.witnesses.trace import Event, Trace
@@ -169,7 +170,7 @@ class Inside:
         for event, flow in zip(self.trace.base, self.flows, strict=False):
             if event.label == "leaves" and event.plain:
                 for item, moved in enumerate(flow):
-                    bound = allowed[min(item, len(allowed) - 1)][:, self._positions]
+                    bound = of_item(allowed, item)[:, self._positions]
                     if moved.shape == bound.shape and (moved & ~bound).any():
                         return f"{event.module or 'the model'} ({event.kind})"
         return None

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from erlangen.audit.feedings.feeding import Alike, Feeding
+from erlangen.audit.case import Case
+from erlangen.audit.feeding import Alike, Given
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.flows import padding_read_by
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.outputs import Place, places
+from erlangen.audit.resized import cut
 from erlangen.audit.witnesses.double import copied, in_precision, recast
 from erlangen.audit.witnesses.runs import Runner
-
-if TYPE_CHECKING:
-    from erlangen.audit.examine import Examination, Examiner
 
 ALIKE = 2000
 """Rows that should be equal may differ by so many units in the last place: other shapes sum in another
@@ -28,13 +27,31 @@ EVEN_IN_HALF = 4
 """Rounding in half precision may be this large where there is no copy in double to tell."""
 
 
-def compare_without_padding(
-    examiner: Examiner, feeding: Feeding, runner: Runner, output: Any, result: Examination
-) -> None:
+def unpadded(given: Given) -> tuple[Alike, ...]:
+    """For items that are padded as given: the same content alone, whose rows must be the same."""
+    reading, found = given.reading, []
+    if len(reading.sequences) != 1 or given.inputs.vary is not None:
+        return ()
+    content = reading.sequences[0]
+    real = reading.real(content.name)
+    if real is None or not content.sequence or content.batch_axis is None:
+        return ()
+    for item, row in enumerate(real):
+        kept = np.flatnonzero(row)
+        if row.all() or len(kept) < 2 or np.ptp(kept) + 1 != len(kept):
+            continue
+        span = (int(kept[0]), int(kept[-1]) + 1)
+        alone = cut(given, {content.name: span}, "alone")
+        found.append(Alike(alone, item, kept, kept - kept[0], content.name))
+    return tuple(found[:2])
+
+
+def compare_without_padding(case: Case, output: Any) -> None:
     """The rows of a padded item must be those of the same content without padding, up to rounding.
 
     So must all rows of other sequences, and a pooled output that takes no row of padding.
     """
+    runner, feeding = case.runner, case.feeding
     for alike in feeding.alike:
         content = feeding.reading.content(alike.content)
         try:
@@ -42,7 +59,7 @@ def compare_without_padding(
         except Exception:
             continue  # the model does not take the shorter input: nothing to hold it against
         higher: tuple[list[Any] | None] | None = None  # run once, and only where it is asked for
-        reading = feeding.reading.of(examiner.model, alike.inputs)
+        reading = feeding.reading.of(case.model, alike.inputs)
         theirs = {place.name: place for place in places(other, reading.contents, labels=reading.labels)}
         theirs |= {place.name: place for place in runner.places() if place.pairs}
         for place in runner.places():
@@ -55,7 +72,7 @@ def compare_without_padding(
             rows = every[alike.item]
             if rows.shape[1:] != alone.shape[2:]:
                 continue
-            mine = _same_rows(feeding, result, place, alike, len(rows), alone.shape[1])
+            mine = _same_rows(case, place, alike, len(rows), alone.shape[1])
             if mine is None:
                 continue
             apart = _apart(place, rows, alone, alike.item, *mine)
@@ -67,19 +84,19 @@ def compare_without_padding(
                 if pair is not None:
                     rows, alone = place.rows(pair[0])[alike.item], again.rows(pair[1])
                     told = _apart(place, rows, alone, alike.item, *mine)
-            _settle(examiner, feeding, place, alike.item % len(every), apart, told)
+            _settle(case, place, alike.item % len(every), apart, told)
 
 
 def _same_rows(
-    feeding: Feeding, result: Examination, place: Place, alike: Alike, rows: int, theirs: int
+    case: Case, place: Place, alike: Alike, rows: int, theirs: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Which rows must be equal to which; None where nobody can say."""
-    reading = feeding.reading
+    reading = case.reading
     content = reading.content(alike.content)
     assert content is not None
     if place.pooled:
         flows = [
-            one for one in result.flows
+            one for one in case.result.flows
             if (one.flow.output, one.flow.content, one.role) == (place.name, alike.content, "pooled")
         ]  # fmt: skip
         loss = bool(reading.labels) and any(one.flow.features == 1 for one in flows)
@@ -125,9 +142,7 @@ def _apart(
     return _Apart(worst, row, moved, torch.finfo(rows.dtype).eps)
 
 
-def _settle(
-    examiner: Examiner, feeding: Feeding, place: Place, item: int, apart: _Apart, told: _Apart | None
-) -> None:
+def _settle(case: Case, place: Place, item: int, apart: _Apart, told: _Apart | None) -> None:
     """`apart` is in the model's own precision, `told` in the one that decides, None where there is none."""
     name = place.name
     which = name if name and not name.isdigit() else f"output {name}" if name else "the output"
@@ -138,22 +153,22 @@ def _settle(
     what = Subject(Compared.INVARIANCE, output=name)
     if told is None and apart.eps > SINGLE:
         if apart.worst <= EVEN_IN_HALF * apart.eps:
-            examiner.ledger.held(feeding.label, what)
-        elif not feeding.tolerant:
+            case.settle(what, None)
+        elif not case.feeding.tolerant:
             reason = (
                 "which may be rounding, and the model has no copy in double precision: audit it in float32"
             )
-            examiner.ledger.open(feeding.label, what, f"{text}, {reason}")
+            case.open(what, f"{text}, {reason}")
     elif (told or apart).worst <= ALIKE * min(apart.eps, SINGLE):
-        examiner.ledger.held(feeding.label, what)
-    elif feeding.tolerant:
-        examiner.notes.append(f"{feeding.label}: {text}")
+        case.settle(what, None)
+    elif case.feeding.tolerant:
+        case.note(f"{case.label}: {text}")
     else:
         finding = Finding(
-            "invariance", WHOLE, item=item, where=feeding.label, size=apart.worst, detail=text,
+            "invariance", WHOLE, item=item, where=case.label, size=apart.worst, detail=text,
             output=name or None,
         )  # fmt: skip
-        examiner.ledger.broken(feeding.label, what, finding)
+        case.settle(what, finding)
 
 
 def in_double(runner: Runner, several: list[Inputs]) -> list[Any] | None:

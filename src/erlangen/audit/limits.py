@@ -1,27 +1,28 @@
-"""Where an audit is weak: what these inputs could not show."""
+"""What an audit tried, and where it is weak: what these inputs could not show."""
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
 
+from erlangen.audit.case import Examination
+from erlangen.audit.examiner import Examiner
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.inputs import Content
-from erlangen.audit.possible_sizes import possible_sizes
+from erlangen.audit.reading import Reading
 from erlangen.audit.sizes import named_sizes
 from erlangen.audit.verdict import CallVerdict
 from erlangen.relations import Window
 
 
 def limits(
-    model: nn.Module,
-    calls: list[CallVerdict],
-    contents: list[Content],
-    padded: bool,
-    longest: int,
-    batch: int,
+    examiner: Examiner, calls: list[CallVerdict], contents: list[Content], fed: list[Reading]
 ) -> list[str]:
-    """What was not, or could not be, tried. `longest` is the longest sequence that was fed, and
-    `batch` the largest batch."""
-    found = []
+    """What was not, or could not be, tried: `calls` and `contents` are those of the given inputs, `fed` is
+    all that was fed."""
+    model, found = examiner.model, list[str]()
+    padded = any(not mask.real().all() for one in fed for mask in one.masks)
+    longest = max((content.length for one in fed for content in one.sequences), default=0)
+    batch = max((content.batch for one in fed for content in one.sequences), default=0)
     for name, size in named_sizes(model):
         if longest and longest <= size:
             found.append(
@@ -57,29 +58,32 @@ def limits(
         found.append("no padding was tried")
     if contents and batch == 1 and contents[0].batch_axis is not None:
         found.append("a batch of one sequence cannot show whether sequences of a batch read each other")
+    if examiner.flow and not contents:
+        found.append("no input with positions was recognised: the flow was not measured")
     return found
-
-
-SAID = 4
-"""So many integers that may be lengths are named."""
-
-
-def uncrossed(model: nn.Module, longest: int) -> str:
-    """The integers that may be lengths and that no input crossed; empty without one. No input crosses the
-    size of a table of embeddings: one may be as long."""
-    named = {size for _, size in named_sizes(model)}
-    tables = {one.num_embeddings for one in model.modules() if isinstance(one, nn.Embedding)}
-    found = [
-        f"{name} = {size}"
-        for name, size in reversed(possible_sizes(model))
-        if longest and size >= longest + (size in tables) and size not in named
-    ]
-    if not found:
-        return ""
-    more = f" and {len(found) - SAID} more" if len(found) > SAID else ""
-    return f"beyond {', '.join(found[:SAID])}{more}: if that is a length, give longer inputs"
 
 
 def _is_local(call: CallVerdict, contents: list[Content]) -> bool:
     """Whether a self-attention call sees fewer positions than every input has."""
     return call.kind == "self" and all(call.queries < content.length for content in contents)
+
+
+def tried(done: list[tuple[Feeding, Examination]]) -> dict[str, Any]:
+    """Lengths, batch sizes, modes, feedings and token range that were tried: those of the given feeding
+    first."""
+    contents = [one for feeding, _ in done for one in feeding.reading.sequences]
+    tokens = [one.pool for one in contents if one.pool is not None]
+    sampled = {trial.label: trial.sampled for _, trial in done if trial.sampled is not None}
+    return {
+        "lengths": sorted({one.length for one in contents}),
+        "batch": sorted({feeding.reading.batch for feeding, _ in done}),
+        "modes": list(dict.fromkeys(feeding.mode.name for feeding, _ in done)),
+        "feedings": [trial.label for _, trial in done],
+        "tokens": [int(min(pool.min() for pool in tokens)), int(max(pool.max() for pool in tokens))]
+        if tokens
+        else None,
+        "sampled": {label: list(pair) for label, pair in sampled.items()},
+        "beside attention": done[0][1].beside,
+        "added": list(dict.fromkeys(feeding.added for feeding, _ in done if feeding.added)),
+        "groups": {trial.label: trial.groups for _, trial in done if trial.groups},
+    }

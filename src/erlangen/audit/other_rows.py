@@ -15,8 +15,8 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.last_rows import at_the_end
 from erlangen.audit.obligations import Compared
 from erlangen.audit.observed import Measured
+from erlangen.audit.real import kept, of_item
 from erlangen.audit.streams import predict
-from erlangen.audit.verdict import kept
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
@@ -320,7 +320,7 @@ def surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.
     keys = verdict.real_keys
     if keys is None:
         return np.ones(rows, bool), np.ones(n, bool)
-    real = keys[min(item, len(keys) - 1)]
+    real = of_item(keys, item)
     last = rows < n and at_the_end(verdict.flow, True)
     by = rows - n if last else None if follows_ratio(verdict.flow) else offset_of(verdict.flow)
     if by is not None:  # rows of another input, as of an image, stand before or behind: these are real
@@ -395,7 +395,7 @@ def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         return False
     # By chance rows seem to follow a condition of few positions: under each feeding others would.
     pair = content.name, verdict.flow.output
-    if scene.label == "given":
+    if scene.feeding.given:
         scene.may_follow.add(pair)
     if pair not in scene.may_follow:
         return False

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from erlangen.audit.feedings.feeding import Feeding
+from erlangen.audit.case import Examination
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.obligations import Compared, Ledger, Subject
 from erlangen.audit.observed import Measured
 from erlangen.relations import Causal
-
-if TYPE_CHECKING:
-    from erlangen.audit.examine import Examination
 
 ALWAYS = ("batch", "labels", "state")
 """Kinds of findings that have nothing to do with where padding stands."""
@@ -24,7 +20,7 @@ def other_side(ledger: Ledger, feeding: Feeding, trial: Examination, calls: list
     other feedings. A causal model reads no padding at the end whatever it does with its mask: whether it
     takes the mask into account is then open.
     """
-    left = feeding.label.startswith("padded left")
+    left = feeding.pads == "left"
     shown, asked = ("right", "left") if left else ("left", "right")
     told = ledger.excuse(feeding.label, ALWAYS)
     told += [f"{feeding.label}: {text}" for text in trial.contradictions]
@@ -41,10 +37,10 @@ def other_side(ledger: Ledger, feeding: Feeding, trial: Examination, calls: list
     return [f"{said}so this is no violation; {knobs}"]
 
 
-def only_at_the_start(ledger: Ledger) -> list[str]:
+def only_at_the_start(ledger: Ledger, feedings: list[Feeding]) -> list[str]:
     """The knob, where nothing but the audit's own padding at the start is at fault."""
     places = {place for one in ledger.findings for place in (one.where, *one.also)}
-    if not places or not all(place.startswith("padded left") for place in places):
+    if not places or not places <= {one.label for one in feedings if one.pads == "left"}:
         return []
     return [
         "only padding at the start, which the audit added, is at fault: where this model is never padded "

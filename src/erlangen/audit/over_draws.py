@@ -6,8 +6,14 @@ what is read too much in any of them is an extra one.
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
+import torch
+
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.observed import Measured, Pass
+from erlangen.audit.state import RandomState
 
 OTHER_DRAWS = (1, 2)
 """The seeds of the draws that a call with missing edges is held against."""
@@ -45,3 +51,14 @@ def lacks(verdict: FlowVerdict) -> bool:
     """Whether a flow is found to miss an edge, or everything."""
     found = [one.finding for one in verdict.settled if one.finding is not None]
     return any(one.kind == "silent" or (one.kind == "edge" and not one.extra) for one in found)
+
+
+def drawn_by(seed: int) -> RandomState:
+    """The state of all generators after seeding them; the present state stays."""
+    now = RandomState.now()
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    drawn = RandomState.now()
+    now.set()
+    return drawn

@@ -11,7 +11,7 @@ from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.joined import joins_later
 from erlangen.audit.obligations import Compared
-from erlangen.audit.verdict import kept
+from erlangen.audit.real import kept, of_item
 from erlangen.relations import Identity, Neighborhoods
 
 SHARP = 1e-4
@@ -25,7 +25,7 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     reason: str | None = None
     # Rows that are taken before attention lack nothing: the pooled output beside them shows that it is used.
     exact, text, by_calls = scene.exact and not (scene.early and verdict.role == "own"), "", False
-    if verdict.role == "inner" and scene.label.startswith("autocast"):
+    if verdict.role == "inner" and scene.feeding.mode.autocast:
         exact = False  # rows inside are seen in bfloat16 alone, which does not show what is small
     later = joins_later(verdict, content, scene)
     for b, seen in enumerate(flow.relations):
@@ -90,14 +90,14 @@ def _missing(
         )
     if scene.awake is not None:
         awake = scene.awake(content, flow.output)
-        if awake is None and scene.label.startswith("autocast"):
+        if awake is None and scene.feeding.mode.autocast:
             i, j = under.edges()[0].tolist()
             return None, (
                 f"row {i} should depend on position {j} and is not seen to in bfloat16, which does not show "
                 "what is small; the model cannot be copied, which would show it in double precision"
             )
         if awake is not None:
-            reads = awake.relations[min(item, len(awake.relations) - 1)]
+            reads = of_item(awake.relations, item)
             over = kept(reads - upper, verdict.real, item)
             if over.num_edges:
                 found = edge(verdict, item, over, text, True)
@@ -110,9 +110,9 @@ def _missing(
                 )
                 return None, None
             under = left
-            if scene.label.startswith("autocast") and awake.sizes is not None:
+            if scene.feeding.mode.autocast and awake.sizes is not None:
                 # Bfloat16 shows what is large alone; how dependences fade is seen in double precision.
-                seen, sizes = reads, awake.sizes[min(item, len(awake.relations) - 1)]
+                seen, sizes = reads, of_item(awake.sizes, item)
     if not seen.num_edges:
         detail = f"{flow.output or 'the output'} depends on no position of {flow.content}"
         return verdict.found(kind="silent", item=item, expected=text, measured="Empty()", detail=detail), None

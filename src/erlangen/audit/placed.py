@@ -10,7 +10,7 @@ import numpy as np
 
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured, Pass
-from erlangen.audit.verdict import Real, has_places
+from erlangen.audit.real import Real, has_places
 
 PASSES = 24
 """So many passes may be made to find the places of one input."""

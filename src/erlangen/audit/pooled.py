@@ -14,6 +14,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.own_rows import SHARP
+from erlangen.audit.real import of_item
 from erlangen.audit.witnesses.flow import Flow, differs
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Full, Neighborhoods
@@ -37,9 +38,7 @@ def read_by_any(flows: Sequence[Flow]) -> list[np.ndarray]:
     pooled = [flow for flow in flows if flow.pooled]
     items = max((len(flow.relations) for flow in pooled), default=0)
     return [
-        np.any(
-            [flow.relations[min(b, len(flow.relations) - 1)].dense().any(axis=0) for flow in pooled], axis=0
-        )
+        np.any([of_item(flow.relations, b).dense().any(axis=0) for flow in pooled], axis=0)
         for b in range(items)
     ]
 
@@ -49,14 +48,14 @@ def unread(verdict: FlowVerdict, content: Content, scene: Scene, runner: Runner)
     are read, or nothing is missing in these outputs."""
     flow = verdict.flow
     # Dropout takes positions away in training; rows that come out beside it show what is missing.
-    if not scene.exact or scene.seen or "training" in scene.label or flow.output not in scene.pooled:
+    if not scene.exact or scene.seen or scene.feeding.mode.train or flow.output not in scene.pooled:
         return None
     missing = _missing(flow, content, scene)
     if missing.any() and scene.awake is not None:
         awake = scene.awake(content, flow.output)
         if awake is not None:
             missing &= ~np.stack([one.dense().any(axis=0) for one in awake.relations])
-        elif scene.label.startswith("autocast"):
+        elif scene.feeding.mode.autocast:
             return "in bfloat16 a small dependence is not seen, and the model has no copy in double precision"
     if not missing.any():
         return None
@@ -96,7 +95,7 @@ def _missing(flow: Flow, content: Content, scene: Scene) -> np.ndarray:
         row = tried & ~scene.read_by_any[b]
         if real is not None and real.shape[-1] == content.length:
             marked = np.asarray(real.reshape(len(real), -1, content.length).any(axis=1))
-            row &= marked.any(axis=0) if flow.whole_batch else marked[min(b, len(marked) - 1)]
+            row &= marked.any(axis=0) if flow.whole_batch else of_item(marked, b)
         rows.append(row)
     return np.stack(rows)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from erlangen.audit.feedings import Feeding, Given
-from erlangen.audit.feedings.feeding import cut
-from erlangen.audit.inputs import Inputs
+from erlangen.audit.feeding import Feeding, Given
 from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.orientation import measured
 from erlangen.audit.reading import Reading, read
+from erlangen.audit.resized import cut
 from erlangen.audit.witnesses.runs import Budget, Runner
 
 LENGTH = 128
@@ -35,7 +34,7 @@ class Short:
     def named(self, feeding: Feeding) -> Feeding:
         """A feeding made of the short inputs, which says so."""
         longest = max((one.length for one in feeding.reading.sequences), default=LENGTH)
-        return replace(feeding, label=f"{feeding.label} (n = {longest})", resized=True)
+        return replace(feeding, label=f"{feeding.label} (n = {longest})", resized=True, described="")
 
 
 def shortened(runner: Runner, budget: Budget) -> Short | None:
@@ -48,7 +47,7 @@ def shortened(runner: Runner, budget: Budget) -> Short | None:
     if not long or any(one.batch_axis is None or not one.sequence for one in long):
         return None
     spans = {one.name: (0, LENGTH) for one in long}
-    less = cut(Given(model, inputs, found, lambda _: True), spans, "short")
+    less = cut(Given.of(runner, found), spans, "short")
     one = Runner(model, less, Reading([]), runner.snapshot)
     try:
         one.base()
@@ -57,7 +56,7 @@ def shortened(runner: Runner, budget: Budget) -> Short | None:
         return None  # one length only
     if not _same_roles(found, reading):
         return None
-    return Short(Given(model, less, reading, lambda other: _takes(one, other), one.on), reading, one)
+    return Short(Given.of(one, reading), reading, one)
 
 
 def _same_roles(found: Reading, reading: Reading) -> bool:
@@ -77,11 +76,3 @@ def corresponds(calls: Pass, other: Pass, lengths: tuple[int, int]) -> bool:
     return [sizes(call, lengths[0]) for call in calls.calls] == [
         sizes(call, lengths[1]) for call in other.calls
     ]
-
-
-def _takes(runner: Runner, inputs: Inputs) -> bool:
-    try:
-        runner.on(inputs)
-    except Exception:
-        return False
-    return True

@@ -3,6 +3,7 @@ does."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from numbers import Integral
@@ -129,3 +130,16 @@ def _looked_into(value: Any) -> bool:
     return not isinstance(value, torch.Tensor | nn.Module) and (
         isinstance(value, partial) or bool(parts(value))
     )
+
+
+_TOKENS = re.compile(r"(token|eos|bos|sep|cls|mask|pad|unk|eot|end|start)s?_(id|idx|index)(es|s)?$")
+
+
+def named_tokens(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """(name, token) of every token that a model or its configuration names, as `eos_token_id`."""
+    for _, name, value in entries_of(model, lambda module: type(module).__module__.startswith("torch.")):
+        if _TOKENS.search(name.lower()):
+            for one in value if isinstance(value, list | tuple) else [value]:
+                number = integer(one)
+                if number is not None:
+                    yield name.lower(), number

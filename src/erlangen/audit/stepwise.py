@@ -14,7 +14,7 @@ from erlangen.audit.inputs import Content, with_content
 from erlangen.audit.inside import Inside
 from erlangen.audit.obligations import OPEN
 from erlangen.audit.orientation import embedding_of
-from erlangen.audit.verdict import kept
+from erlangen.audit.real import kept
 from erlangen.audit.witnesses.flow import differs
 from erlangen.audit.witnesses.runs import Runner
 

@@ -7,23 +7,21 @@ is untouched by the change can tell the two apart: if such a row moves, it reads
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from erlangen.audit.examiner import Examiner
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.flows import judge_flow
 from erlangen.audit.inputs import Content, with_content
 from erlangen.audit.obligations import Compared, Subject
-from erlangen.audit.observed import Pass, observe
+from erlangen.audit.observed import Pass
 from erlangen.audit.outputs import Place
 from erlangen.audit.witnesses.flow import ULPS, Flow, part_of, usual_sizes
 from erlangen.relations import Neighborhoods
-
-if TYPE_CHECKING:
-    from erlangen.audit.examine import Examiner
-    from erlangen.audit.feedings import Feeding
 
 POSITIONS = 24
 """At so many positions ids are changed one by one."""
@@ -59,21 +57,12 @@ def judge_structure(examiner: Examiner, feeding: Feeding, base: Pass, content: C
         calls = list(base.calls)
         covered = not base.unexplained and not any(call.kind == "derived" for call in calls)
         scene = Scene(
-            "given", calls, covered, [*feeding.reading.contents, content], examiner.expect,
+            feeding, calls, covered, [*feeding.reading.contents, content], examiner.expect,
             {one.name: feeding.reading.real(one.name) for one in feeding.reading.contents},
             exact=False,
         )  # fmt: skip
         for one in judge_flow(flow, content, "own", scene).settled:
             ledger.enter(one if one.reason is None else replace(one, reason=f"{one.reason}; or {settle}"))
-
-
-def _pass(examiner: Examiner, feeding: Feeding, content: Content, ids: torch.Tensor) -> Pass:
-    examiner.snapshot.restore_state()
-    with feeding.mode.on(examiner.model):
-        inputs = with_content(feeding.inputs, content, ids)
-        return observe(
-            examiner.model, inputs, feeding.reading.batch, examiner.snapshot.random, examiner.known
-        )
 
 
 def _unused(examiner: Examiner, feeding: Feeding, content: Content) -> int | None:
@@ -84,7 +73,7 @@ def _unused(examiner: Examiner, feeding: Feeding, content: Content) -> int | Non
         ids = content.tensor.clone()
         ids[content.where(content.length // 2, None)] = value
         try:
-            _pass(examiner, feeding, content, ids)
+            examiner.observed_on(feeding, with_content(feeding.inputs, content, ids))
         except Exception:
             continue
         return value
@@ -98,7 +87,7 @@ def _only_structure(
     for value in sorted(set(content.tensor.flatten().tolist()))[:4]:
         ids = torch.where(content.tensor == value, torch.full_like(content.tensor, other), content.tensor)
         try:
-            seen = _pass(examiner, feeding, content, ids)
+            seen = examiner.observed_on(feeding, with_content(feeding.inputs, content, ids))
         except Exception:
             return False
         if [call.kernel for call in seen.calls] != [call.kernel for call in base.calls]:
@@ -132,7 +121,7 @@ def _flow(
         ids = content.tensor.clone()
         ids[content.where(j, None)] = other
         try:
-            seen = _pass(examiner, feeding, content, ids)
+            seen = examiner.observed_on(feeding, with_content(feeding.inputs, content, ids))
             moved = moved_rows(place, seen.output, base.output)
         except Exception:
             return None

@@ -17,6 +17,7 @@ from erlangen.audit.capture.tape import name_of
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.reading import Mask
+from erlangen.audit.real import of_item
 from erlangen.audit.witnesses.flow import Flow, differs
 from erlangen.audit.witnesses.runs import Runner
 
@@ -57,7 +58,7 @@ def taken(
         frozen.hold()
         others = [j for j in range(content.length) if j != position]
         rows = place.rows(runner.changed(content, others, changed, within=frozen))
-        apart = differs(rows, base)[1][min(item, len(base) - 1)]
+        apart = of_item(differs(rows, base)[1], item)
         if frozen.same and float(apart.max()) <= ROUNDING * (float(base.abs().nan_to_num().max()) or 1.0):
             return ROW
     except Exception:
@@ -90,7 +91,7 @@ def _follows_mask(runner: Runner, flow: Flow, content: Content, mask: Mask, item
         return False
     rows = place.rows(other.changed(same, position, None if flow.whole_batch else item))
     moved = differs(rows, place.rows(other.base()))[0]
-    return not bool(moved[min(item, len(moved) - 1)].any())
+    return not bool(of_item(moved, item).any())
 
 
 class _Frozen(TorchFunctionMode):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -14,10 +13,11 @@ from erlangen.audit.expect import in_words as expected_in_words
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe, words
 from erlangen.audit.observed import Measured
+from erlangen.audit.real import Real, of_item, of_items, real_rows
 from erlangen.audit.support import Support
 from erlangen.audit.wording import irregular, told
 from erlangen.errors import ErlangenError
-from erlangen.relations import Batch, Graph, Neighborhoods, PerHead, Relation
+from erlangen.relations import Batch, Graph, PerHead, Relation
 
 UNDECIDED = "not decided"
 """A kind or a symmetry that was not asked for, or for which the budget left no time."""
@@ -99,13 +99,13 @@ class CallVerdict:
 def judge_call(
     call: Measured,
     expect: Expectation,
-    real: dict[str, np.ndarray | None],
+    real: Real,
     where: str,
 ) -> CallVerdict:
     """Hold one call against what is expected of it; `real` gives each input's real positions."""
     relation = expected_of(expect, call)
     queries, keys = real_rows(call, 0, real), real_rows(call, 1, real)
-    verdict = CallVerdict(call, where, _of_items(queries), _of_items(keys), relation)
+    verdict = CallVerdict(call, where, of_items(queries), of_items(keys), relation)
     if relation is not None:
         broken = first_break(relation, call, "", queries, keys, where)
         if broken is not None:
@@ -122,71 +122,9 @@ def in_words(
     it."""
     if not irregular(measured) and not isinstance(measured, Graph):
         return str(measured)
-    bound = support.items[min(broken.item or 0, support.batch - 1)][broken.head or 0]
+    bound = of_item(support.items, broken.item or 0)[broken.head or 0]
     wanted = None if expected is None else bound_of(expected)
     try:
         return words(bound, wanted if isinstance(wanted, Relation) else None)
     except ErlangenError:
         return words(bound)
-
-
-def kept(bound: Neighborhoods, real: np.ndarray | None, item: int) -> Neighborhoods:
-    """The edges of real rows."""
-    if real is None or real.shape[-1] != bound.queries:
-        return bound
-    return Neighborhoods.from_dense(bound.dense() & real[min(item, len(real) - 1)][:, None])
-
-
-def resampled(real: np.ndarray, size: int) -> np.ndarray | None:
-    """Which of `size` rows are real, where positions are: a row of several positions is if any of them is.
-
-    >>> resampled(np.array([[True, True, True, False, False, False]]), 3).tolist()
-    [[True, True, False]]
-    >>> resampled(np.array([[True, True, True, False, False]]), 2).tolist()
-    [[True, False]]
-    """
-    batch, n = real.shape
-    if n and size > n:
-        return real.repeat(size // n, axis=-1) if size % n == 0 else None
-    for rate in (-(-n // size), n // size) if size else ():  # what is left over has a row, or none
-        if (size - 1) * rate < n < (size + 1) * rate:
-            whole = np.pad(real, ((0, 0), (0, max(0, size * rate - n))))[:, : size * rate]
-            return np.asarray(whole.reshape(batch, size, rate).any(axis=-1))
-    return None
-
-
-Real = Mapping[str, np.ndarray | None]
-"""Name of an input -> its real positions, None where nothing marks padding."""
-
-
-def has_places(call: Measured, side: int, name: str, length: int) -> bool:
-    """Whether the positions of an input may stand among more queries (side 0) or keys (side 1)."""
-    return (call.queries, call.keys)[side] > length and name in (call.query_inputs, call.key_inputs)[side]
-
-
-def real_rows(call: Measured, side: int, real: Real) -> np.ndarray | None:
-    """Which queries (side 0) or keys (side 1) of a call are real: those that an input with padding put there
-    are as its positions are, and what was joined to it is."""
-    size = (call.queries, call.keys)[side]
-    owner = (call.query_owner, call.key_owner)[side]
-    placed = [(rows, real.get(name)) for name, rows in call.places[side].items()]
-    marked = [(rows, mask) for rows, mask in placed if mask is not None and mask.ndim == 2]
-    if not marked:
-        return real_of(owner, size, real)
-    found = np.ones((len(marked[0][1]), size), bool)
-    for rows, mask in marked:
-        found[:, rows] = mask
-    return found
-
-
-def real_of(owner: str | None, size: int, real: Real) -> np.ndarray | None:
-    """The real positions of the input that a call's queries or keys are the positions of."""
-    mask = None if owner is None else real.get(owner)
-    if mask is None or mask.ndim == 2:
-        return None if mask is None else resampled(mask, size)
-    found = resampled(mask.reshape(-1, mask.shape[-1]), size)
-    return None if found is None else found.reshape(*mask.shape[:2], size)
-
-
-def _of_items(real: np.ndarray | None) -> np.ndarray | None:
-    return real if real is None or real.ndim == 2 else np.asarray(real.any(axis=1))

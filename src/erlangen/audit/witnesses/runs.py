@@ -132,6 +132,11 @@ class Budget:
         """When a share of what is left will be spent."""
         return now() + self.left * share
 
+    @staticmethod
+    def part(end: float, parts: int) -> float:
+        """When one of so many equal parts of the time until `end` will be spent."""
+        return now() + (end - now()) / parts
+
 
 class Runner:
     """Runs one model on one feeding and on changes of its content."""
@@ -171,6 +176,14 @@ class Runner:
         """The output on other inputs, run inside the context `within`; of another model, where one is
         given."""
         return self._run(inputs, nullcontext(), model, within=within)
+
+    def takes(self, inputs: Inputs) -> bool:
+        """Whether the model runs on these inputs."""
+        try:
+            self.on(inputs)
+        except Exception:
+            return False
+        return True
 
     @property
     def seconds(self) -> float:

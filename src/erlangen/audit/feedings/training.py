@@ -1,20 +1,19 @@
-"""Training with other random numbers, where these decide which code is run: a mask that is dropped now and
-then, a layer that is left out."""
+"""Training mode, and other draws of random numbers, where these decide which code is run: a mask that is
+dropped now and then, a layer that is left out."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.observed import observe
+from erlangen.audit.over_draws import drawn_by
 from erlangen.audit.state import RandomState
 from erlangen.audit.support import Support
 from erlangen.audit.witnesses.runs import TRAINING, Mode
@@ -26,10 +25,30 @@ EXAMINED = 3
 """So many of those that run other code than the first are examined."""
 
 
-def draws(given: Given) -> Iterator[Feeding]:
+@register
+class Training(Way):
+    """Training mode with gradients: batch statistics over time read the future in training alone."""
+
+    name = "training"
+    order = 30
+    at_full_length = True
+
+    def make(self, given: Given) -> Iterator[Feeding]:
+        yield given.feeding(
+            "training",
+            given.inputs,
+            TRAINING,
+            thorough=True,
+            same_relations=True,
+            described="in training mode",
+        )
+        yield from _other_steps(given)
+
+
+def _other_steps(given: Given) -> Iterator[Feeding]:
     """One feeding for each of the first few draws under which the model takes other steps in training, or
     where the same steps let attention read otherwise, each a few times."""
-    if given.on is None or not _draws(given):
+    if given.on is None or not _draws_numbers(given):
         return
     seen, made = {_steps(given, None)}, set[int]()
     for seed in range(1, DRAWS):
@@ -50,7 +69,10 @@ def draws(given: Given) -> Iterator[Feeding]:
 
 def _feeding(given: Given, seed: int, drawn: RandomState) -> Feeding:
     mode = Mode("training", train=True, grad=True, random=drawn)
-    return given.feeding(f"training (draw {seed})", given.inputs, mode, exact=False, at_most=True, spread=FEW)
+    return given.feeding(
+        f"training (draw {seed})", given.inputs, mode,
+        exact=False, at_most=True, same_relations=True, spread=FEW,
+    )  # fmt: skip
 
 
 def _relations(given: Given, drawn: RandomState) -> list[Support]:
@@ -105,7 +127,7 @@ def _steps(given: Given, drawn: RandomState | None) -> str:
     return repr(steps.steps)
 
 
-def _draws(given: Given) -> bool:
+def _draws_numbers(given: Given) -> bool:
     """Whether training draws random numbers outside modules of dropout."""
     assert given.on is not None
     before: RandomState | None = None
@@ -126,14 +148,3 @@ def _draws(given: Given) -> bool:
         return False  # the training feeding says why
     assert before is not None
     return not before.same(RandomState.now())
-
-
-def drawn_by(seed: int) -> RandomState:
-    """The state of all generators after seeding them; the present state stays."""
-    now = RandomState.now()
-    torch.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    random.seed(seed)
-    drawn = RandomState.now()
-    now.set()
-    return drawn

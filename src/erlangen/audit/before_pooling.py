@@ -1,0 +1,121 @@
+"""The rows before a pooled output, judged in its place."""
+
+from __future__ import annotations
+
+from erlangen.audit.bounds import closure_of, single
+from erlangen.audit.case import Case
+from erlangen.audit.early_rows import each_itself
+from erlangen.audit.expect import AtMost, overall
+from erlangen.audit.findings import Finding
+from erlangen.audit.flow_verdict import FlowVerdict, Scene
+from erlangen.audit.flows import judge_flow
+from erlangen.audit.inputs import Content
+from erlangen.audit.inside import Inside
+from erlangen.audit.obligations import OPEN, Compared
+from erlangen.audit.other_rows import everything
+from erlangen.audit.pooled import must_read_all, unread
+from erlangen.audit.readers import asks, only_read_across
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.errors import ErlangenError
+
+
+def before_pooling(case: Case, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
+    """The rows before a pooled output, judged in its place, and whether it reads all that it must."""
+    verdict, rows = _before_pooling(case, flow, content, scene, inside)
+    own = content is scene.contents[0] or content.length == scene.contents[0].length
+    if not (flow.pooled and own and must_read_all(scene.expect)):
+        return verdict
+    found = unread(FlowVerdict(flow, "pooled", case.label), content, scene, inside.runner)
+    if isinstance(found, Finding):
+        verdict.leave_out(OPEN)
+        verdict.broken(Compared.MISSING, found)
+    elif isinstance(found, str):
+        verdict.opened(Compared.MISSING, found)
+    elif not rows and not scene.hidden:
+        # Nothing can be too much, and every position is read: it needs no rows to be judged by.
+        verdict.settled = []
+        verdict.held(Compared.EDGES)
+    return verdict
+
+
+def _before_pooling(
+    case: Case, flow: Flow, content: Content, scene: Scene, inside: Inside
+) -> tuple[FlowVerdict, bool]:
+    """The rows before a pooled output, judged; False where it has none."""
+    relation = overall(scene.expect)
+    any_edge = isinstance(relation, AtMost) and everything(relation)
+    if inside.rows in case.audit.widths:  # features would be taken for rows: not so at another length
+        if any_edge:
+            verdict = FlowVerdict(flow, "pooled", case.label)
+            verdict.held(Compared.EXTRA)  # nothing could be too much
+            return verdict, True
+        case.audit.ambiguous[content.name] = case.audit.ambiguous.get(content.name, True)
+        return FlowVerdict(flow, "pooled", case.label), True
+    case.audit.ambiguous[content.name] = False
+    own = content is scene.contents[0] or content.length == scene.contents[0].length
+    alone = not each_itself(flow) or must_read_all(scene.expect)
+    try:
+        inner = inside.before_pooling(flow.output)
+    except Exception as error:
+        inner, why = None, f"; looking inside failed: {type(error).__name__}"
+    else:
+        why = ""
+    if inner is not None and each_itself(inner) and alone:
+        inner, why = None, "; the rows before it read themselves only: others are read behind them"
+    if inner is None and not why and content is scene.contents[0]:
+        # A wrapper for training gives the model all tokens but the last, and returns the loss alone.
+        inner = inside.one_row_less(case.audit.widths, flow.output)
+        # Rows that read themselves only say nothing of what is read behind them.
+        if inner is not None and not (each_itself(inner) and alone):
+            return judge_flow(inner, content, "mapped", scene), True
+        inner = None
+    if inner is None:
+        verdict = FlowVerdict(flow, "pooled", case.label)
+        across = only_read_across(content, scene.calls)
+        if across or not (own or asks(content, scene.calls)):
+            verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
+            verdict.held(Compared.ANOTHER)
+            return verdict, True
+        if any_edge:
+            verdict.held(Compared.EXTRA)  # nothing could be too much
+            return verdict, True
+        verdict.opened(
+            Compared.EDGES,
+            "it has no rows, and no tensor with rows was seen before it: give a model that returns rows"
+            + why,
+        )
+        return verdict, "failed" in why
+    verdict = judge_flow(inner, content, "inner", scene)
+    if not (own or asks(content, scene.calls)) and verdict.settled:
+        if not verdict.right:
+            verdict.settled, verdict.counterexample = [], None
+            verdict.opened(
+                Compared.EXTRA,
+                f"rows of {content.name} inside the model read more than expected, and whether it is "
+                f"another sequence could not be told: if so, say content=[...] without {content.name!r}",
+            )
+        return verdict, True
+    if verdict.right:
+        _other_branches(verdict, flow, content, scene, inside)
+    return verdict, True
+
+
+def _other_branches(verdict: FlowVerdict, flow: Flow, content: Content, scene: Scene, inside: Inside) -> None:
+    """Open where rows of some module read too much, although the last rows before pooling do not."""
+    relation, real = overall(scene.expect), scene.real.get(content.name)
+    if relation is None or everything(relation) or (real is not None and not real.all()):
+        return
+    n = content.length
+    try:
+        bound = [single(relation, b) for b in range(len(flow.relations))]
+        allowed = [closure_of(one.on(n), one, n).dense() for one in bound]
+    except ErlangenError:
+        return  # the expectation cannot be held at this length, which is said elsewhere
+    module = inside.beyond(allowed)
+    if module is not None:
+        verdict.opened(
+            Compared.EXTRA,
+            f"rows of {module} read more than expected, and whether {flow.output or 'the output'} takes "
+            "them could not be told: give a model that returns rows",
+            "extra edges, in other branches",
+        )

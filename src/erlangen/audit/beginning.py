@@ -1,0 +1,124 @@
+"""The beginning of an audit: the first run, what each input is, and which inputs each call reads."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+from typing import Any
+
+from erlangen.audit.examiner import Examiner
+from erlangen.audit.feeding import FEEDINGS, Feeding, Given
+from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.judged_calls import inherit
+from erlangen.audit.observed import Measured, Pass
+from erlangen.audit.orientation import measured
+from erlangen.audit.outputs import floating
+from erlangen.audit.reading import Reading, read
+from erlangen.audit.shapes import shapes
+from erlangen.audit.short import Short, corresponds
+from erlangen.audit.streams import name_sources
+from erlangen.audit.witnesses.runs import Runner
+from erlangen.errors import DataError
+
+
+def first_run(runner: Runner) -> Any:
+    try:
+        return runner.base()
+    except Exception as error:
+        raise DataError(
+            f"{type(runner.model).__name__} does not run on these inputs "
+            f"({shapes(runner.model, runner.inputs)}): {type(error).__name__}: {error}"
+        ) from error
+
+
+def read_inputs(runner: Runner, small: Short | None) -> Reading:
+    """What each input is, measured on the inputs or on a short beginning of them."""
+    model, inputs = runner.model, runner.inputs
+    if small is not None:
+        return replace(small.reading.of(model, inputs), notes=small.reading.notes)
+
+    def run(other: Inputs, within: Any = None) -> Any:
+        return runner.base() if other is inputs and within is None else runner.on(other, within)
+
+    return measured(model, inputs, read(model, inputs), run)
+
+
+def fixed_axes(
+    given: Given, runner: Runner, output: Any, small: Short | None = None
+) -> dict[str, frozenset[int]]:
+    """Axes of outputs that keep their size when the inputs are shorter."""
+    if small is not None:
+        return _equal_axes(output, small.runner.base())
+    shorter = next((way.make(given) for way in FEEDINGS.values() if way.shortens), iter(()))
+    for feeding in shorter:
+        try:
+            return _equal_axes(output, runner.on(feeding.inputs))
+        except Exception:
+            return {}  # one length only: axes are told by their size
+    return {}
+
+
+def _equal_axes(output: Any, shorter: Any) -> dict[str, frozenset[int]]:
+    other = dict(floating(shorter))
+    return {
+        name: frozenset(a for a in range(tensor.dim()) if tensor.shape[a] == other[name].shape[a])
+        for name, tensor in floating(output)
+        if name in other and other[name].dim() == tensor.dim()
+    }
+
+
+def find_sources(
+    examiner: Examiner, feeding: Feeding, base: Pass, small: Short | None = None, brief: Pass | None = None
+) -> dict[str, str]:
+    """Find which inputs each call reads; what comes back are modules whose relation varies with the content
+    of an input, and this input."""
+    if small is not None and brief is not None:
+        lengths = [max(one.length for one in r.sequences) for r in (feeding.reading, small.reading)]
+        if corresponds(base, brief, (lengths[0], lengths[1])):
+            varying = find_sources(examiner, Feeding("short", small.given.inputs, small.reading), brief)
+            inherit(base.calls, brief.calls)
+            return varying
+    contents = [*feeding.reading.contents, *feeding.reading.labels]  # labels may be a decoder's input
+    changed: dict[str, Pass] = {}
+    spots: dict[str, list[tuple[int, Pass]]] = {}
+    varying: dict[str, str] = {}
+    if not base.calls:
+        return varying
+    several = len(feeding.reading.sequences) > 1 or any(call.queries != call.keys for call in base.calls)
+    for content in contents:
+        try:
+            changed[content.name] = examiner.observed(feeding, content, range(content.length))
+            if several and content.axis is not None and content.length > 2:
+                places = sorted({content.length // 3, 2 * content.length // 3})
+                spots[content.name] = [(p, examiner.observed(feeding, content, p)) for p in places]
+        except Exception:
+            continue  # the flow says why this content cannot be changed
+        for other in (changed[content.name], *(one for _, one in spots.get(content.name, []))):
+            varying |= dict.fromkeys(_varying(base, other), content.name)
+    name_sources(base, changed, spots, contents)
+    return varying
+
+
+def take_out_structure(reading: Reading, deciding: Set[str]) -> list[Content]:
+    """Inputs that decide who reads whom (document or segment ids): they are judged by themselves."""
+    found = []
+    for one in list(reading.contents[1:]):
+        if one.pool is not None and one.name in deciding:
+            reading.contents.remove(one)
+            reading.ignored[one.name] = "it decides which keys are read"
+            reading.notes.append(f"{one.name} decides which keys are read, and was left as it is")
+            found.append(one)
+    return found
+
+
+def _varying(base: Pass, other: Pass) -> list[str]:
+    """Modules whose relation is another one although sizes and masks are the same."""
+
+    def sizes(call: Measured) -> tuple[Any, ...]:
+        return call.module, call.queries, call.keys, call.heads, call.batch
+
+    return [
+        call.module
+        for call, again in zip(base.calls, other.calls, strict=False)
+        if sizes(call) == sizes(again) and call.kernel != again.kernel
+    ]
