@@ -12,28 +12,26 @@ from torch import nn
 
 from erlangen.audit.beginning import find_sources, first_run, fixed_axes, read_inputs, take_out_structure
 from erlangen.audit.classified import classify_measured
+from erlangen.audit.compared import only_at_the_start
 from erlangen.audit.contradictions import flow_contradictions, flow_warnings
 from erlangen.audit.documents import name_documents
-from erlangen.audit.ending import at_the_end, same_outputs
 from erlangen.audit.examine import examine, look_beside
 from erlangen.audit.examiner import Examiner
 from erlangen.audit.expect import Expectation, check_batch, check_expectation
-from erlangen.audit.fast_path import compare_paths, has_fast_path, other_path
 from erlangen.audit.feeding import Feeding, Given
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.invariance import unpadded
-from erlangen.audit.limits import limits, tried
+from erlangen.audit.limits import judge_coverage, judge_patterns, limits, not_judged, tried
 from erlangen.audit.obligations import Compared, Ledger, Subject
 from erlangen.audit.observed import unwrapped
-from erlangen.audit.other_side import only_at_the_start
 from erlangen.audit.reading import LABELS, Reading
 from erlangen.audit.report import Coverage, Report
+from erlangen.audit.same_outputs import at_the_end, compare_paths, has_fast_path, other_path, same_outputs
 from erlangen.audit.short import shortened
 from erlangen.audit.state import untouched
 from erlangen.audit.structure import judge_structure
 from erlangen.audit.trials import Trials, chosen_feedings
-from erlangen.audit.uncompared import judge_coverage, judge_patterns, not_judged
 from erlangen.audit.witnesses.runs import Budget, Runner
 from erlangen.errors import DataError, ErlangenError, ParameterError
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.inputs import Content, Inputs
+from erlangen.audit.inputs import Content, Inputs, with_content
 from erlangen.audit.outputs import floating
 from erlangen.audit.reading import Reading, place_masks_again
 
@@ -140,3 +140,115 @@ def _mixes(inputs: Inputs, alike: list[Content], base: Any, run: Run, axis: int 
                 if bool(moved.any()):
                     return True
     return False if seen else None
+
+
+MOST = 1024
+"""No more pixels than this are read one by one: pairs of them must fit into memory."""
+
+
+def as_pixels(model: nn.Module, inputs: Inputs, found: Reading, run: Callable[..., Any]) -> Reading:
+    """Read (batch, channels, height, width) pixel by pixel where an output has both of these axes.
+
+    Along one axis alone nothing would be seen of what is read along the other one. Both are axes of positions
+    where outputs follow both; a model that takes patches has these for positions.
+    """
+    one = found.contents[0] if len(found.contents) == 1 else None
+    if one is None or inputs.vary is not None or one.pool is not None or one.batch_axis != 0:
+        return found
+    if one.tensor.dim() != 4 or one.block > 1 or not _convolved(model, one.tensor.shape[1]):
+        return found
+    height, width = one.tensor.shape[-2:]
+    if min(height, width) < 2:
+        return found
+    try:
+        base = run(inputs)
+        sizes = [_grids(run(_fewer_pixels(inputs, one, axis))) for axis in (2, 3)]
+    except Exception:
+        return found  # of one size only
+    if (height, width) not in _grids(base) or (height - 1, width) not in sizes[0]:
+        return found
+    if (height, width - 1) not in sizes[1]:
+        return found
+    if height * width > MOST:
+        found.opened[one.name] = (
+            f"{one.name} has {height} x {width} pixels, too many to change each of them, and each has a row "
+            f"in what comes out: give an image of {MOST} pixels or fewer"
+        )
+        return found
+    note = f"{one.name} was read pixel by pixel, row after row: outputs follow both of its axes"
+    pixels = replace(one, axis=-1, patch=1)
+    return replace(found, contents=[pixels], notes=[*found.notes, note])
+
+
+def _convolved(model: nn.Module, channels: int) -> bool:
+    """Whether a convolution takes the channels, and none takes patches."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    patches = any(one.stride == one.kernel_size and one.stride[0] > 1 for one in layers)
+    return not patches and any(one.in_channels == channels for one in layers)
+
+
+def _fewer_pixels(inputs: Inputs, one: Content, axis: int) -> Inputs:
+    return with_content(inputs, one, one.tensor.narrow(axis, 0, one.tensor.shape[axis] - 1).contiguous())
+
+
+def _grids(output: Any) -> set[tuple[int, int]]:
+    """The last two axes of every output that has four."""
+    tensors: list[torch.Tensor] = [tensor for _, tensor in floating(output)]
+    return {(tensor.shape[-2], tensor.shape[-1]) for tensor in tensors if tensor.dim() == 4}
+
+
+APART = 1e-3
+"""Rows of equal content that differ by this part of the largest entry have positions of their own."""
+
+
+def length_first(model: nn.Module, inputs: Inputs, one: Content, run: Callable[..., Any]) -> bool | None:
+    """Whether the first axis is the length; None where nothing tells.
+
+    Another input of pairs of positions, or of (batch, length), tells; so do positions that the model gives to
+    the second axis. Otherwise a first axis that is the longer one is taken for the length.
+    """
+    n, batch = one.tensor.shape[:2]
+    others = [t for t in inputs.leaves(model).values() if t is not one.tensor]
+    if n != batch:
+        shapes = {tuple(t.shape[-2:]) for t in others if t.dim() >= 2}
+        if shapes & {(n, n), (batch, n)}:
+            return True
+    if not others and _placed(inputs, one, run):
+        return False
+    return True if n > batch else None
+
+
+def _placed(inputs: Inputs, one: Content, run: Callable[..., Any]) -> bool:
+    """Whether entries of equal content along the second axis come out different."""
+    same = one.tensor[:, :1].expand_as(one.tensor).contiguous()
+    try:
+        outputs = floating(run(with_content(inputs, one, same)))
+    except Exception:
+        return False
+    for _, tensor in outputs:
+        if tensor.dim() >= 2 and tensor.shape[:2] == one.tensor.shape[:2]:
+            apart = (tensor - tensor[:, :1]).abs().max()
+            if bool(apart > APART * tensor.abs().max()):
+                return True
+    return False
+
+
+def ask_which_is_length(found: Reading, one: Content) -> None:
+    """Open: the verdict would be about another axis than the one that is meant."""
+    first, second = one.tensor.shape[:2]
+    found.opened[one.name] = (
+        f"{one.name} {tuple(one.tensor.shape)} is read along its first axis only: if that is the batch, its "
+        f"{first} sequences read each other (is batch_first=True forgotten?); if it is the length, give more "
+        f"positions than sequences, here {first} and {second}"
+    )
+
+
+def documented(model: nn.Module, inputs: Inputs, found: Reading, run: Callable[..., Any]) -> Reading:
+    """Modules of torch.nn that take (length, batch) by their own account: asked all the same where there are
+    no more positions than sequences."""
+    one = found.contents[0] if found.contents else None
+    if one is None or (one.axis, one.batch_axis) != (0, 1) or inputs.content is not None or one.batch < 2:
+        return found
+    if one.length > 1 and length_first(model, inputs, one, run) is None:
+        ask_which_is_length(found, one)
+    return found

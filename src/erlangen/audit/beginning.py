@@ -6,6 +6,9 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import nn
+
 from erlangen.audit.examiner import Examiner
 from erlangen.audit.feeding import FEEDINGS, Feeding, Given
 from erlangen.audit.inputs import Content, Inputs
@@ -14,7 +17,6 @@ from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.orientation import measured
 from erlangen.audit.outputs import floating
 from erlangen.audit.reading import Reading, read
-from erlangen.audit.shapes import shapes
 from erlangen.audit.short import Short, corresponds
 from erlangen.audit.streams import name_sources
 from erlangen.audit.witnesses.runs import Runner
@@ -122,3 +124,27 @@ def _varying(base: Pass, other: Pass) -> list[str]:
         for call, again in zip(base.calls, other.calls, strict=False)
         if sizes(call) == sizes(again) and call.kernel != again.kernel
     ]
+
+
+MOST = 12
+"""So many inputs are named."""
+
+
+def shapes(model: nn.Module, inputs: Inputs) -> str:
+    """Every argument: tensors by shape and type, also inside containers, numbers and flags by their value.
+
+    >>> shapes(nn.GRU(4, 4), Inputs.of((torch.zeros(1, 4), None)))
+    'input: float32 (1, 4), hx: None'
+    """
+    leaves = inputs.leaves(model)
+    told = [f"{name}: {_type(tensor)} {tuple(tensor.shape)}" for name, tensor in leaves.items()]
+    for name, value in inputs.named(model).items():
+        if not any(leaf == name or leaf.startswith(f"{name}.") for leaf in leaves):
+            plain = value is None or isinstance(value, bool | int | float | str)
+            told.append(f"{name}: {str(value)[:40] if plain else type(value).__name__}")
+    return ", ".join(told[:MOST]) + (f" and {len(told) - MOST} more" if len(told) > MOST else "") or "none"
+
+
+def _type(tensor: torch.Tensor) -> str:
+    device = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
+    return f"{str(tensor.dtype).removeprefix('torch.')}{device}"

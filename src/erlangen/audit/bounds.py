@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from erlangen.audit.streams import predict
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
-from erlangen.relations import Batch, Full, Identity, Neighborhoods, PerHead, Relation
+from erlangen.relations import Full, Identity, Neighborhoods, Relation
 
 
 def bounds(
@@ -176,22 +177,13 @@ def some_reading(
 
 def single(relation: Expected, item: int) -> Relation:
     """The relation of one item over all heads."""
-    member: Any = bound_of(relation)
-    if isinstance(member, Batch):
-        member = member.members[item if len(member) > 1 else 0]
-    if isinstance(member, PerHead):
-        first, *rest = member.members
-        for other in rest:
-            first = first | other
-        member = first
-    return member
+    items = bound_of(relation).grid()
+    return reduce(or_, items[item if len(items) > 1 else 0])
 
 
 def by_head(relation: Expected) -> bool:
     """Whether heads are expected to read differently."""
-    member: Any = bound_of(relation)
-    every = member.members if isinstance(member, Batch) else [member]
-    return any(isinstance(one, PerHead) and len(set(one.members)) > 1 for one in every)
+    return any(len(set(heads)) > 1 for heads in bound_of(relation).grid())
 
 
 def closure_of(bound: Neighborhoods, relation: Relation, rows: int) -> Neighborhoods:

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
+from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, matched, nudged, rows_of
 from erlangen.audit.decoding import Step, decoded, transformers_step
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
 from erlangen.audit.inside import Inside
-from erlangen.audit.named_outputs import matched
 from erlangen.audit.observed import Measured, observe
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.reading import read

@@ -15,9 +15,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
+from erlangen.audit.closeness import (
+    OutputDifference,
+    Outputs,
+    Rows,
+    difference_of,
+    nudged,
+    place_within,
+    rows_of,
+    within,
+)
 from erlangen.audit.inputs import Content, Inputs, contents, real_positions
-from erlangen.audit.named_outputs import place_within, within
 from erlangen.audit.observed import Measured, Pass, observe
 from erlangen.audit.slots import by_vectors
 from erlangen.audit.state import RandomState, untouched

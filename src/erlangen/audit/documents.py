@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.obligations import Ledger
 from erlangen.audit.real import of_item
-from erlangen.relations import Batch, Documents, PerHead
+from erlangen.relations import Documents
 
 Packing = tuple[str, np.ndarray]
 """What to call a part, and the number of the part of each position, (batch or 1, positions)."""
@@ -83,12 +82,7 @@ def _expected(finding: Finding, result: Examination, expect: Expectation) -> Pac
 
 
 def _documents(expected: Expected, item: int, head: int) -> Iterator[Documents]:
-    relation: Any = bound_of(expected)
-    if isinstance(relation, Batch):
-        relation = of_item(relation.members, item)
-    if isinstance(relation, PerHead):
-        relation = of_item(relation.members, head)
-    waiting = [relation]
+    waiting = [of_item(of_item(bound_of(expected).grid(), item), head)]
     while waiting:
         one = waiting.pop()
         if isinstance(one, Documents):

@@ -9,9 +9,10 @@ import numpy as np
 from erlangen.audit.bounds import size
 from erlangen.audit.diagonal import judge_diagonal
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
+from erlangen.audit.following import diagonal, followed, surely_real
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
-from erlangen.audit.other_rows import followed, judge_foreign, judge_mapped, surely_real
+from erlangen.audit.other_rows import judge_foreign, judge_mapped
 from erlangen.audit.own_rows import judge_own
 from erlangen.audit.real import kept, of_item
 from erlangen.audit.streams import predict
@@ -35,22 +36,11 @@ def role_of(flow: Flow, content: Content, contents: list[Content], output_rows: 
     sequences = [one for one in contents if one.axis is not None]
     rivals = [one for one in sequences if one.length == output_rows and one is not content]
     if output_rows == n:
-        return "own" if not rivals or _diagonal(flow) else "foreign"
+        return "own" if not rivals or diagonal(flow) else "foreign"
     alike = any(one.length == n and one is not content for one in sequences)
     if (rivals or (content is not sequences[0] and not alike)) and not followed(flow):
         return "foreign"
     return "own" if content.patch is not None and 0 < output_rows - n <= 4 else "mapped"
-
-
-def _diagonal(flow: Flow) -> bool:
-    """Whether most rows move most with their own position."""
-    if flow.sizes is None:
-        return True
-    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
-    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
-    moved = sizes[:, columns].any(axis=0)
-    hits = sizes[:, columns].argmax(axis=0) == columns
-    return bool(moved.any()) and float(hits[moved].mean()) > 0.5
 
 
 def judge_flow(
@@ -166,7 +156,7 @@ def _padding(verdict: FlowVerdict, scene: Scene) -> None:
         padding = _padding_of(verdict, keys, b)
         edges = kept(seen, verdict.real, b).edges()
         if verdict.role == "mapped":
-            edges = edges[surely_real(verdict, b, seen.queries, seen.keys)[0][edges[:, 0]]]
+            edges = edges[surely_real(verdict.flow, verdict.real_keys, b)[0][edges[:, 0]]]
         edges = edges[padding[edges[:, 1]]] if len(edges) else edges
         if len(edges):
             i, j = edges[0].tolist()

@@ -10,15 +10,12 @@ import torch
 from torch import nn
 
 from erlangen.audit.alignment import aligned, indices
-from erlangen.audit.axes import along_third_axis
+from erlangen.audit.axes import along_third_axis, as_pixels, ask_which_is_length, documented, length_first
 from erlangen.audit.bare import one_sequence
 from erlangen.audit.embedding import embedding_of
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.leading import ask_which_is_length, documented, length_first
 from erlangen.audit.lengths import measured_lengths
-from erlangen.audit.meanings import meant, open_where_nothing_is_real
 from erlangen.audit.pad_tokens import pad_tokens
-from erlangen.audit.pixels import as_pixels
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
 from erlangen.audit.states import states
@@ -266,3 +263,37 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
     if reads[False] == reads[True]:
         return mask
     return meant(mask, not reads[True], found)
+
+
+def meant(mask: Mask, hides: bool, found: Reading) -> Mask:
+    """The mask with the meaning that was measured, unless that cannot be what is meant.
+
+    `attention_mask` is 1 where a position is real, whatever the model does with it; and nobody gives a
+    sequence of which every position is padding. A model that takes the mask upside down would otherwise be
+    right by definition: it is judged by what is meant.
+    """
+    measured = replace(mask, hides=hides, measured=True)
+    if hides == mask.hides:
+        return measured
+    named = mask.name.rpartition(".")[2].endswith("attention_mask")
+    nothing_left = not bool(measured.real().any(axis=-1).all())
+    if not named and not nothing_left:
+        return measured
+    why = "its name says" if named else "nothing would be left of an item otherwise, so that"
+    note = (
+        f"{mask.name}: positions with the value {int(hides)} are read by no other row, although {why} "
+        f"{int(hides)} is what is real"
+    )
+    found.notes[:] = list(dict.fromkeys([*found.notes, note]))
+    return mask
+
+
+def open_where_nothing_is_real(found: Reading) -> Reading:
+    """A mask that leaves no position real leaves nothing to compare, and that is said."""
+    for mask in found.masks:
+        if not bool(mask.real().any()):
+            found.opened[mask.name] = (
+                f"{mask.name} marks every position of {mask.content} as padding, so that nothing could be "
+                "compared: give some that are real"
+            )
+    return found

@@ -11,11 +11,11 @@ from erlangen.audit.bounds import by_calls, closure_of, columns, edge, single, w
 from erlangen.audit.expect import AtMost, bind_expected, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
+from erlangen.audit.following import at_the_end, followed, follows_ratio, offset_of, surely_real
 from erlangen.audit.inputs import Content
-from erlangen.audit.last_rows import at_the_end
 from erlangen.audit.obligations import Compared
 from erlangen.audit.observed import Measured
-from erlangen.audit.real import kept, of_item
+from erlangen.audit.real import kept
 from erlangen.audit.streams import predict
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
@@ -70,12 +70,9 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
         if bound is None:
             return
         one, allowed = bound
-        real_rows, real_keys = surely_real(verdict, b, rows, n)
-        over = (seen.dense() & ~allowed[:, np.arange(n) * rows // n]) & real_rows[:, None]
-        if over.any():
-            finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
-            verdict.broken(Compared.EXTRA, finding)
+        if _breaks(verdict, b, seen, allowed[:, np.arange(n) * rows // n], in_words(relation, rows, rows)):
             return
+        real_rows, real_keys = surely_real(flow, verdict.real_keys, b)
         if isinstance(relation, AtMost) or not scene.exact or one.num_edges != rows * rows:
             continue
         under = columns(Neighborhoods.from_dense(real_rows[:, None] & real_keys[None, :]), flow) - seen
@@ -85,17 +82,27 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
     verdict.held(Compared.EXTRA, f"extra edges, {rows} rows for {n} positions")
 
 
+def _breaks(verdict: FlowVerdict, item: int, seen: Neighborhoods, allowed: np.ndarray, text: str) -> bool:
+    """Whether a real row reads more than it may, which is then written down."""
+    rows, _ = surely_real(verdict.flow, verdict.real_keys, item)
+    over = seen.dense() & ~allowed & rows[:, None]
+    if over.any():
+        verdict.broken(Compared.EXTRA, edge(verdict, item, Neighborhoods.from_dense(over), text, True))
+    return bool(over.any())
+
+
 def _within_rate(verdict: FlowVerdict, relation: Any) -> bool:
     """Whether rows read no more than allowed where each position belongs to the first row that it falls
     into."""
-    rows, n = verdict.flow.relations[0].queries, verdict.flow.relations[0].keys
-    for b, seen in enumerate(verdict.flow.relations):
+    flow = verdict.flow
+    rows, n = flow.relations[0].queries, flow.relations[0].keys
+    for b, seen in enumerate(flow.relations):
         try:
             one = single(relation, b)
             allowed = closure_of(one.on(rows), one, rows).dense()
         except ErlangenError:
             return False
-        real_rows, _ = surely_real(verdict, b, rows, n)
+        real_rows, _ = surely_real(flow, verdict.real_keys, b)
         if (seen.dense() & ~allowed[:, np.arange(n) * rows // n] & real_rows[:, None]).any():
             return False
     return True
@@ -153,10 +160,7 @@ def _judge_cut(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         bound = by_calls(verdict, content, scene, b, scene.calls, n)
         if bound is None:
             return False
-        real_rows, _ = surely_real(verdict, b, rows, n)
-        over = seen.dense() & ~bound[0].dense()[-by : rows - by] & real_rows[:, None]
-        if over.any():
-            verdict.broken(Compared.EXTRA, edge(verdict, b, Neighborhoods.from_dense(over), bound[3], True))
+        if _breaks(verdict, b, seen, bound[0].dense()[-by : rows - by], bound[3]):
             return True
     verdict.held(Compared.EXTRA, f"extra edges, {rows} rows for {n} positions")
     return True
@@ -211,88 +215,9 @@ def _judge_shifted(verdict: FlowVerdict, relation: Any, by: int | None = None) -
         if bound is None:
             return
         allowed = bound[1][first - by : first - by + rows, first : first + n]
-        real_rows, _ = surely_real(verdict, b, rows, n)
-        over = seen.dense() & ~allowed & real_rows[:, None]
-        if over.any():
-            finding = edge(verdict, b, Neighborhoods.from_dense(over), in_words(relation, rows, rows), True)
-            verdict.broken(Compared.EXTRA, finding)
+        if _breaks(verdict, b, seen, allowed, in_words(relation, rows, rows)):
             return
     verdict.held(Compared.EXTRA, f"extra edges, {rows} rows for {n} positions")
-
-
-def offset_of(flow: Flow) -> int | None:
-    """By how many places rows are moved against positions: most positions move their own row most."""
-    if flow.sizes is None:
-        return None
-    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
-    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
-    moved = sizes[:, columns].any(axis=0)
-    if not moved.any():
-        return None
-    found, counts = np.unique((sizes[:, columns].argmax(axis=0) - columns)[moved], return_counts=True)
-    best = counts.argmax()
-    return int(found[best]) if counts[best] > moved.sum() / 2 else None
-
-
-SURE = 0.9
-"""How closely the rows that move most must go with the positions, for rows to follow an input."""
-TOLD = 6
-"""So few positions follow anything by chance."""
-
-
-def followed(flow: Flow, plainly: bool = True) -> bool:
-    """Whether rows are plainly seen to follow positions, one by one, moved, or at another rate: so they do
-    not follow a condition, of which all rows read what they like.
-
-    Either the rows that move most go with the positions, or the first rows that move at all. Of few positions
-    the latter alone is plain; not `plainly`, the former counts as well.
-    """
-    if flow.sizes is None:
-        return False
-    most, first, columns = _rows_moved(flow)
-    rows, n = flow.sizes.shape[1:]
-    if 2 <= len(columns) < TOLD:
-        near = np.abs(most - columns * rows // n) <= 2 * -(-rows // n)
-        ordered = len(columns) == 2 or (_each_later(most) and bool(near.all()))  # two stand in any order
-        ordered = ordered and (len(columns) == 2 or _one_row_most(flow, columns))
-        return _each_later(first) or (not plainly and ordered)
-    told = follows_ratio(flow) or offset_of(flow) is not None
-    # Of a condition that is read throughout, every position moves the same row first.
-    return _together(first, columns, SURE / 2) or (told and _together(most, columns, SURE))
-
-
-def _rows_moved(flow: Flow) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each position that moves any row: the row that moves most, the first that moves, and the
-    position."""
-    assert flow.sizes is not None
-    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
-    columns = np.arange(sizes.shape[1]) if flow.positions is None else np.asarray(flow.positions)
-    columns = columns[sizes[:, columns].any(axis=0)]
-    return sizes[:, columns].argmax(axis=0), (sizes[:, columns] > 0).argmax(axis=0), columns
-
-
-MORE = 1.5
-"""A row moves more than the others where it moves so many times as far as the middle one."""
-
-
-def _one_row_most(flow: Flow, columns: np.ndarray) -> bool:
-    """Whether positions move one row more than the others: a mean that is added everywhere moves all alike,
-    and the one that moves most is so by chance."""
-    assert flow.sizes is not None
-    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)[:, columns]
-    return bool((sizes.max(axis=0) >= MORE * np.median(sizes, axis=0)).all())
-
-
-def _each_later(rows: np.ndarray) -> bool:
-    """Whether each position has a later row than the one before, or the same where there are fewer rows."""
-    steps = np.diff(rows)
-    return bool((steps > 0).all()) or (bool((steps >= 0).all()) and len(set(rows.tolist())) >= TOLD // 2)
-
-
-def _together(rows: np.ndarray, columns: np.ndarray, least: float) -> bool:
-    if len(columns) < TOLD or len(set(rows.tolist())) < TOLD // 2:
-        return False
-    return float(np.corrcoef(rows, columns)[0, 1]) > least
 
 
 def everything(relation: object) -> bool:
@@ -300,48 +225,10 @@ def everything(relation: object) -> bool:
     return (relation.relation if isinstance(relation, AtMost) else relation) == Full()
 
 
-def follows_ratio(flow: Flow) -> bool:
-    """Whether most positions move the row most that they fall into, where all rows are spread evenly."""
-    if flow.sizes is None:
-        return False
-    sizes = np.nan_to_num(flow.sizes, posinf=1e300).max(axis=0)
-    rows, n = sizes.shape
-    columns = np.arange(n) if flow.positions is None else np.asarray(flow.positions)
-    moved = sizes[:, columns].any(axis=0)
-    at = sizes[:, columns].argmax(axis=0)
-    near = np.abs(at - columns * rows // n) <= (rows // n if rows > n else 0) + (
-        n % rows != 0 if n > rows else 0
-    )
-    return bool(moved.any()) and float(near[moved].mean()) > 0.5
-
-
-def surely_real(verdict: FlowVerdict, item: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and positions that are real and do not border on padding, where a row may see both."""
-    keys = verdict.real_keys
-    if keys is None:
-        return np.ones(rows, bool), np.ones(n, bool)
-    real = of_item(keys, item)
-    last = rows < n and at_the_end(verdict.flow, True)
-    by = rows - n if last else None if follows_ratio(verdict.flow) else offset_of(verdict.flow)
-    if by is not None:  # rows of another input, as of an image, stand before or behind: these are real
-        place = np.arange(rows) - by
-        return (place < 0) | (place >= n) | real[place.clip(0, n - 1)], real
-    by_row = np.array(
-        [real[r * n // rows : max((r + 1) * n // rows, r * n // rows + 1)].all() for r in range(rows)]
-    )
-    if by_row.all():
-        return by_row, real
-    inner = by_row.copy()
-    inner[:-1] &= by_row[1:]
-    inner[1:] &= by_row[:-1]
-    return inner, real & np.repeat(inner, n // rows) if n % rows == 0 else real
-
-
 def _all_reached(seen: Neighborhoods, rows: np.ndarray, flow: Flow) -> bool:
     """Whether the rows agree on what they read, and read most of it: at another rate a few positions (a rest,
     a border) may be read by nobody."""
-    columns = np.arange(seen.keys) if flow.positions is None else np.asarray(flow.positions)
-    dense = seen.dense()[rows][:, columns]
+    dense = seen.dense()[rows][:, flow.columns]
     agree = bool((dense.all(axis=0) | ~dense.any(axis=0)).all())
     return agree and float(dense.mean()) > 0.5
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from erlangen.audit.early_rows import only_early
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.flows import role_of
+from erlangen.audit.following import only_early
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.witnesses.flow import Flow, differs

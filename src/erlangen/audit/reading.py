@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.containers import counts_in, unreadable
 from erlangen.audit.containers import sealed as sealed_in
-from erlangen.audit.containers import unreadable
-from erlangen.audit.counts import counts_in
 from erlangen.audit.inputs import Content, Inputs
 
 LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}

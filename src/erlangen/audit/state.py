@@ -95,10 +95,6 @@ class Snapshot:
         """
         self.holdings.put_back()
 
-    def restore_buffers(self) -> None:
-        """The same: running statistics are but one of the things that a run changes."""
-        self.restore_state()
-
     def restore(self) -> None:
         """Put back everything: the state, the training flags and the random states."""
         self.restore_state()

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from erlangen.audit import feedings as _every_file  # noqa: F401  # each registers its feeding
 from erlangen.audit.case import Examination
-from erlangen.audit.compared import against_given
+from erlangen.audit.compared import against_given, other_side
 from erlangen.audit.examine import examine
 from erlangen.audit.examiner import OUT_OF_TIME, Examiner, in_short
 from erlangen.audit.feeding import FEEDINGS, Feeding, Given
 from erlangen.audit.observed import Pass
-from erlangen.audit.other_side import other_side
 from erlangen.audit.short import Short
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.errors import ErlangenError, ParameterError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -123,8 +124,8 @@ def in_words(
     if not irregular(measured) and not isinstance(measured, Graph):
         return str(measured)
     bound = of_item(support.items, broken.item or 0)[broken.head or 0]
-    wanted = None if expected is None else bound_of(expected)
+    wanted: Any = None if expected is None else bound_of(expected)
     try:
-        return words(bound, wanted if isinstance(wanted, Relation) else None)
+        return words(bound, None if wanted is None or wanted.axes else wanted)
     except ErlangenError:
         return words(bound)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from torch import nn
 
+from erlangen.audit.code_sizes import possible_sizes
 from erlangen.audit.feeding import Feeding, Given, Way, register
 from erlangen.audit.inputs import Content
-from erlangen.audit.possible_sizes import possible_sizes
 from erlangen.audit.resized import stretchable, stretched
 from erlangen.audit.sizes import named_sizes
 

@@ -77,6 +77,16 @@ class Flow:
         """Whether every position was changed."""
         return self.positions is None
 
+    @property
+    def columns(self) -> np.ndarray:
+        """The positions that were changed."""
+        return np.arange(self.relations[0].keys) if self.positions is None else np.asarray(self.positions)
+
+    @property
+    def largest(self) -> np.ndarray | None:
+        """How much each row moves with each position in the item where it moves most: (rows, n)."""
+        return None if self.sizes is None else np.nan_to_num(self.sizes, posinf=1e300).max(axis=0)
+
 
 def flow(
     model: nn.Module,
