@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 import erlangen as er
 from erlangen.audit import audit
+from erlangen.audit.beside import separating
 from erlangen.audit.witnesses import runs
-from erlangen.audit.witnesses.beside import separating
 from erlangen.audit.witnesses.flow import spread
 
 N = 300

@@ -11,14 +11,13 @@ from erlangen.audit.expect import AtMost, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.flows import judge_flow
-from erlangen.audit.following import each_itself
+from erlangen.audit.following import asks, each_itself, only_read_across
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.obligations import OPEN, Compared, Obligation
 from erlangen.audit.other_rows import everything
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.pooled import must_read_all, unread
-from erlangen.audit.readers import asks, only_read_across
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.errors import ErlangenError
 

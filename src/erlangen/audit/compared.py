@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from erlangen.audit.case import Examination
-from erlangen.audit.examiner import Examiner
+from erlangen.audit.case import Examination, Examiner
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.identify import identify
 from erlangen.audit.inputs import Inputs

@@ -15,11 +15,11 @@ from torch import nn
 
 from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, matched, nudged, rows_of
 from erlangen.audit.decoding import Step, decoded, transformers_step
-from erlangen.audit.inputs import Content, Inputs, contents, real_positions
+from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.inside import Inside
 from erlangen.audit.observed import Measured, observe
 from erlangen.audit.outputs import output_tensors
-from erlangen.audit.reading import read
+from erlangen.audit.reading import contents, read, real_positions
 from erlangen.audit.real import of_item
 from erlangen.audit.state import untouched
 from erlangen.audit.support import Support

@@ -25,8 +25,9 @@ from erlangen.audit.closeness import (
     rows_of,
     within,
 )
-from erlangen.audit.inputs import Content, Inputs, contents, real_positions
+from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.observed import Measured, Pass, observe
+from erlangen.audit.reading import contents, real_positions
 from erlangen.audit.slots import by_vectors
 from erlangen.audit.state import RandomState, untouched
 from erlangen.audit.support import Support

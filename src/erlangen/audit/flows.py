@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.bounds import size
-from erlangen.audit.diagonal import judge_diagonal
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
-from erlangen.audit.following import diagonal, followed, surely_real
+from erlangen.audit.following import surely_real
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
+from erlangen.audit.observed import Measured
 from erlangen.audit.other_rows import judge_foreign, judge_mapped
-from erlangen.audit.own_rows import judge_own
+from erlangen.audit.outputs import floating
+from erlangen.audit.own_rows import judge_diagonal, judge_own
 from erlangen.audit.real import kept, of_item
 from erlangen.audit.streams import predict
 from erlangen.audit.taken_rows import AVERAGE, ROW, UNTOLD
 from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
-
-
-def role_of(flow: Flow, content: Content, contents: list[Content], output_rows: int) -> str:
-    """What the rows of an output are to an input.
-
-    Rows as many as positions are the same sequence, unless another input of that length fits better: the rows
-    that move most with position j are then not rows j. Rows of another number are positions of this input at
-    another place or rate where they are seen to follow it, whatever other inputs there are.
-    """
-    if flow.pooled or (output_rows == 1 and content.length > 1):
-        return "pooled"
-    if content.axis is None:
-        return "foreign"
-    n = content.length
-    sequences = [one for one in contents if one.axis is not None]
-    rivals = [one for one in sequences if one.length == output_rows and one is not content]
-    if output_rows == n:
-        return "own" if not rivals or diagonal(flow) else "foreign"
-    alike = any(one.length == n and one is not content for one in sequences)
-    if (rivals or (content is not sequences[0] and not alike)) and not followed(flow):
-        return "foreign"
-    return "own" if content.patch is not None and 0 < output_rows - n <= 4 else "mapped"
 
 
 def judge_flow(
@@ -305,3 +288,51 @@ def _one_label_each(verdict: FlowVerdict) -> bool:
     steps = [seen.edges() for seen in verdict.flow.relations]
     apart = {int(d) for edges in steps if len(edges) for d in (edges[:, 1] - edges[:, 0])}
     return len(apart) == 1 and min(apart) >= 0
+
+
+_LOSSES = ("loss", "cross_entropy")
+"""Parts of the names of PyTorch's loss functions."""
+
+
+class _Watch(TorchFunctionMode):
+    """Remembers what loss functions return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if isinstance(result, torch.Tensor) and any(word in name for word in _LOSSES):
+            self.seen.append(result.detach().flatten())
+        return result
+
+
+def losses_of(runner: Runner) -> set[str]:
+    """The names of outputs that are what a loss function of PyTorch returned for each token."""
+    watch = _Watch()
+    try:
+        output = runner.on(runner.inputs, watch)
+    except Exception:
+        return set()  # a model that runs only unobserved
+    return {
+        name
+        for name, tensor in floating(output)
+        if tensor.dim() and any(torch.equal(one, tensor.flatten()) for one in watch.seen)
+    }
+
+
+def labelled_rows(labels: list[Content]) -> np.ndarray | None:
+    """Which rows have a label that counts, (batch, rows); None where no label is -100."""
+    for one in labels:
+        tensor = one.tensor.detach().cpu()
+        if one.axis == 1 and one.batch_axis == 0 and tensor.dim() == 2 and bool((tensor == -100).any()):
+            return (tensor != -100).numpy()
+    return None
+
+
+def fed_labels(labels: list[Content], calls: list[Measured]) -> list[Content]:
+    """The labels that a decoder is fed with: its queries read another sequence."""
+    asking = {name for call in calls if call.kind == "cross" for name in call.query_inputs}
+    return [one for one in labels if one.axis is not None and one.name in asking]

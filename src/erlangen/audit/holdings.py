@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from operator import is_
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeGuard
@@ -110,7 +111,9 @@ class Holdings:
         if isinstance(module, torch.jit.ScriptModule):
             self._script_module(module, path)
             return
-        self.records.append(_Class(module, type(module), path))
+        self.records.append(
+            _Value(lambda: type(module), partial(setattr, module, "__class__"), type(module), path)
+        )
         self._mapping(vars(module), path, 0, attributes=True)
         self._slots(module, path, 0)
         for cls in type(module).__mro__:
@@ -126,7 +129,8 @@ class Holdings:
         for name in module._concrete_type.get_attributes():
             value = module._c.getattr(name)
             if name != "training" and isinstance(value, (*_PLAIN, list, dict, tuple)):
-                self.records.append(_ScriptAttribute(module, name, value, _join(path, name)))
+                get, put = partial(module._c.getattr, name), partial(module._c.setattr, name)
+                self.records.append(_Value(get, put, value, _join(path, name)))
 
     def _wait(self, value: Any, path: str, depth: int) -> None:
         if not isinstance(value, _PLAIN):
@@ -151,11 +155,13 @@ class Holdings:
                 self._inside(value, path, depth)
         elif isinstance(value, np.ndarray | bytearray):
             if self._first(value):
-                self.records.append(_Array(value, value.copy(), path))
+                whole = slice(None) if isinstance(value, bytearray) else ...
+                put = partial(value.__setitem__, whole)
+                self.records.append(_Value(lambda: value, put, value.copy(), path))
         elif isinstance(value, torch.Generator | random.Random | np.random.Generator | np.random.RandomState):
             if self._first(value):
                 get, put = _state_of(value)
-                self.records.append(_State(get, put, get(), path))
+                self.records.append(_Value(get, put, get(), path))
         elif hasattr(type(value), "__next__"):
             self.iterators.append(path)
         elif has_attributes(value) and self._first(value):
@@ -381,26 +387,9 @@ class _Collection:
 
 
 @dataclass(eq=False)
-class _Array:
-    """A NumPy array or a bytearray, by content."""
-
-    values: Any
-    before: Any
-    path: str
-
-    def same(self) -> bool:
-        if isinstance(self.values, bytearray):
-            return self.values == self.before
-        same_kind = self.values.shape == self.before.shape and self.values.dtype == self.before.dtype
-        return same_kind and self.values.tobytes() == self.before.tobytes()
-
-    def put_back(self) -> None:
-        self.values[slice(None) if isinstance(self.values, bytearray) else ...] = self.before
-
-
-@dataclass(eq=False)
-class _State:
-    """A random generator of the model's own."""
+class _Value:
+    """Something of the model's own that is read and written as a whole: a random generator, an array, the
+    class of a lazy module, an attribute of a compiled script."""
 
     get: Callable[[], Any]
     put: Callable[[Any], Any]
@@ -408,10 +397,13 @@ class _State:
     path: str
 
     def same(self) -> bool:
-        now = self.get()
-        return (
-            torch.equal(now, self.before) if isinstance(now, torch.Tensor) else repr(now) == repr(self.before)
-        )
+        now, before = self.get(), self.before
+        if isinstance(now, torch.Tensor):
+            return torch.equal(now, before)
+        if isinstance(now, np.ndarray):
+            kind = now.shape == before.shape and now.dtype == before.dtype
+            return kind and now.tobytes() == before.tobytes()
+        return now is before or (not isinstance(now, type) and repr(now) == repr(before))
 
     def put_back(self) -> None:
         self.put(self.before)
@@ -456,37 +448,6 @@ class _ClassAttributes:
         for name, value in self.before.items():
             if vars(self.cls).get(name, _MISSING) is not value:
                 setattr(self.cls, name, value)
-
-
-@dataclass(eq=False)
-class _Class:
-    """The class of a module: a lazy one becomes another when it first runs."""
-
-    module: nn.Module
-    kind: type
-    path: str
-
-    def same(self) -> bool:
-        return type(self.module) is self.kind
-
-    def put_back(self) -> None:
-        self.module.__class__ = self.kind
-
-
-@dataclass(eq=False)
-class _ScriptAttribute:
-    """An attribute of a compiled script module, which gives out copies."""
-
-    module: Any
-    attribute: str
-    before: Any
-    path: str
-
-    def same(self) -> bool:
-        return bool(self.module._c.getattr(self.attribute) == self.before)
-
-    def put_back(self) -> None:
-        self.module._c.setattr(self.attribute, self.before)
 
 
 # --------------------------------------------------------------------------------------------- helpers

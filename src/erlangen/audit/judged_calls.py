@@ -14,7 +14,7 @@ from erlangen.audit.expect import (
 from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.observed import Measured
 from erlangen.audit.over_draws import OTHER_DRAWS, counterpart, drawn_at_random, sizes
-from erlangen.audit.placed import place_padding
+from erlangen.audit.padding_rows import place_padding
 from erlangen.audit.verdict import CallVerdict, judge_call
 from erlangen.errors import ErlangenError
 

@@ -7,36 +7,36 @@ from typing import Any
 
 import torch
 
-from erlangen.audit.awake import awake
 from erlangen.audit.behind_outputs import before_pooling, judge_integers
 from erlangen.audit.beside import Waiting
-from erlangen.audit.case import Case
+from erlangen.audit.case import Case, in_short
 from erlangen.audit.delimiters import without_delimiters
-from erlangen.audit.examiner import in_short
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE, FlowVerdict, Scene
-from erlangen.audit.flows import judge_flow, role_of
-from erlangen.audit.following import followed, kept_rows, only_early
-from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
-from erlangen.audit.inputs import Content
-from erlangen.audit.inside import Inside
-from erlangen.audit.invariance import compare_without_padding
-from erlangen.audit.losses import fed_labels, labelled_rows, losses_of
-from erlangen.audit.obligations import BROKEN, OPEN, Compared, Subject
-from erlangen.audit.over_draws import OTHER_DRAWS, lacks
-from erlangen.audit.own_rows import others_spread
-from erlangen.audit.padded_items import padding_alone, padding_by_itself
-from erlangen.audit.pooled import read_by_any
-from erlangen.audit.readers import (
+from erlangen.audit.flows import fed_labels, judge_flow, labelled_rows, losses_of
+from erlangen.audit.following import (
     Readers,
+    followed,
+    kept_rows,
     of_another,
+    only_early,
     only_read_across,
     read_by_own_rows,
     readers_of,
     rivals,
+    role_of,
     rows_inside,
 )
-from erlangen.audit.stepwise import settle_rounded
+from erlangen.audit.groups import GROUPS, forbidden_by_groups, moves_of_output
+from erlangen.audit.hidden_edges import awake, settle_rounded
+from erlangen.audit.inputs import Content
+from erlangen.audit.inside import Inside
+from erlangen.audit.invariance import compare_without_padding
+from erlangen.audit.obligations import BROKEN, OPEN, Compared, Subject
+from erlangen.audit.over_draws import OTHER_DRAWS, lacks
+from erlangen.audit.own_rows import others_spread
+from erlangen.audit.padding_rows import padding_alone, padding_by_itself
+from erlangen.audit.pooled import read_by_any
 from erlangen.audit.taken_rows import taken
 from erlangen.audit.witnesses.flow import LEAST, Flow, batch_leaks, measure
 from erlangen.audit.witnesses.runs import BATCH_NORM

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from erlangen.audit.case import Examination
-from erlangen.audit.examiner import Examiner
+from erlangen.audit.case import Examination, Examiner
 from erlangen.audit.expect import about_the_whole
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.inputs import Content

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.alignment import aligned, indices
+from erlangen.audit.alignment import aligned, indices, one_sequence
 from erlangen.audit.axes import along_third_axis, as_pixels, ask_which_is_length, documented, length_first
-from erlangen.audit.bare import one_sequence
 from erlangen.audit.embedding import embedding_of
-from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.lengths import measured_lengths
+from erlangen.audit.inputs import Content, Inputs, with_content
+from erlangen.audit.outputs import floating, moved_entries
 from erlangen.audit.pad_tokens import pad_tokens
 from erlangen.audit.reading import Mask, Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.roles import decoding, hiding, not_hiding
@@ -57,21 +56,11 @@ def measured(model: nn.Module, inputs: Inputs, found: Reading, run: Run) -> Read
 
 def _moves(run: Run, inputs: Inputs, content: Content, tensor: torch.Tensor, base: Any) -> list[torch.Tensor]:
     """For every floating output: which entries move when the content is this tensor."""
-    from erlangen.audit.inputs import with_content
-    from erlangen.audit.outputs import floating
-
-    after = dict(floating(run(with_content(inputs, content, tensor))))
-    return [
-        (after[name] != before) & ~(after[name].isnan() & before.isnan())
-        for name, before in floating(base)
-        if name in after and after[name].shape == before.shape
-    ]
+    return list(moved_entries(base, run(with_content(inputs, content, tensor))).values())
 
 
 def _follows(inputs: Inputs, content: Content, axis: int, run: Run) -> bool:
     """Whether the model runs when an axis is shorter by one: positions can be fewer, features not."""
-    from erlangen.audit.inputs import with_content
-
     try:
         run(with_content(inputs, content, content.tensor.narrow(axis, 0, content.tensor.shape[axis] - 1)))
     except Exception:
@@ -179,8 +168,6 @@ def _changeable(model: nn.Module, inputs: Inputs, content: Content, found: Readi
     change."""
     if inputs.vary is not None:
         return content
-    from erlangen.audit.inputs import with_content
-
     special = special_tokens(model) if content.pool is not None else set()
     if not special & set(content.tensor.flatten().tolist() if special else ()):
         try:
@@ -226,8 +213,6 @@ def _polarity(inputs: Inputs, mask: Mask, found: Reading, run: Run) -> Mask:
 
     Where the mask has no effect, or hides nothing in either reading, the meaning of its type and name stays.
     """
-    from erlangen.audit.inputs import with_content
-
     content = found.content(mask.name if mask.name == mask.content else mask.content)
     if content is None or content.axis is None or content.length < 3 or content.embedding is not None:
         return mask
@@ -297,3 +282,60 @@ def open_where_nothing_is_real(found: Reading) -> Reading:
                 "compared: give some that are real"
             )
     return found
+
+
+def measured_lengths(
+    inputs: Inputs, leaves: dict[str, torch.Tensor], found: Reading, run: Callable[..., Any]
+) -> Reading:
+    """Take integers (batch,) for the lengths of the first sequence where they hide what lies behind them.
+
+    Whatever they are called: with a short length no row but its own moves with a position behind it, and with
+    the full length one does.
+    """
+    first = found.sequences[0] if found.sequences else None
+    if first is None or inputs.content is not None or inputs.vary is not None or not first.sequence:
+        return found
+    if first.length < 4 or first.batch_axis is None or found.mask(first.name) is not None:
+        return found
+    for name, tensor in leaves.items():
+        waiting = found.ignored.get(name) == "sizes" or found.content(name) is not None
+        if not waiting or tensor.is_floating_point() or tuple(tensor.shape) != (first.batch,):
+            continue
+        if not bool(((tensor >= 1) & (tensor <= first.length)).all()):
+            continue
+        try:
+            hidden = not _reads(inputs, tensor, first.length // 2, first, run)
+            if hidden and _reads(inputs, tensor, first.length, first, run):
+                _take(found, name, tensor, first)
+                return found
+        except Exception:
+            continue  # other numbers are refused: they are something else
+    return found
+
+
+def _take(found: Reading, name: str, tensor: torch.Tensor, first: Content) -> None:
+    found.ignored.pop(name, None)
+    found.contents = [one for one in found.contents if one.name != name]
+    found.masks.append(Mask(name, tensor, first.name, False, lengths=first.length, measured=True))
+    found.notes.append(
+        f"{name} was read as the lengths of {first.name}: what lies behind them is read by no other row"
+    )
+
+
+def _reads(inputs: Inputs, sizes: torch.Tensor, size: int, content: Content, run: Callable[..., Any]) -> bool:
+    """Whether anything but its own row moves with the last position but one, where all lengths are `size`."""
+    place = content.length - 2
+    given = inputs.map(lambda part: torch.full_like(part, size) if part is sizes else part)
+    before = dict(floating(run(given)))
+    after = dict(floating(run(with_content(given, content, content.changed(place)))))
+    axis = content.axis or 0
+    for name, tensor in before.items():
+        other = after.get(name)
+        if other is None or other.shape != tensor.shape:
+            return True
+        moved = (other != tensor) & ~(other.isnan() & tensor.isnan())
+        if moved.dim() > axis and moved.shape[axis] == content.length:
+            moved.select(axis, place).fill_(False)
+        if bool(moved.any()):
+            return True
+    return False

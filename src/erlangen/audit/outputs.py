@@ -120,6 +120,16 @@ def _parts(output: Any) -> list[tuple[Any, Any]] | None:
     return list({**held, **getattr(output, "__dict__", {})}.items())
 
 
+def moved_entries(before: Any, after: Any) -> dict[str, torch.Tensor]:
+    """For every output of one shape in two runs: which entries move, bit by bit; NaN equals NaN."""
+    was, now = dict(floating(before)), dict(floating(after))
+    return {
+        name: (now[name] != one) & ~(now[name].isnan() & one.isnan())
+        for name, one in was.items()
+        if name in now and now[name].shape == one.shape
+    }
+
+
 def floating(output: Any) -> list[tuple[str, torch.Tensor]]:
     """The tensors of an output as floating point numbers, integers last; each tensor once.
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from erlangen.audit.inputs import Content, Inputs, Pad, with_content
-from erlangen.audit.outputs import floating
+from erlangen.audit.outputs import moved_entries
 from erlangen.audit.reading import Mask, Reading, says_mask
 from erlangen.audit.witnesses.runs import noise_behind
 
@@ -101,15 +101,11 @@ def _open_where_read(
 
 def _read(model: nn.Module, inputs: Inputs, one: Content, item: int, places: list[int], run: Run) -> bool:
     """Whether other rows move with what stands behind the embedding at some places."""
-    before = dict(floating(run(inputs)))
-    after = dict(floating(run(inputs, noise_behind(model, one, places, item, 0))))
-    for name, was in before.items():
-        moved = (after[name] != was) & ~(after[name].isnan() & was.isnan())
+    found = moved_entries(run(inputs), run(inputs, noise_behind(model, one, places, item, 0)))
+    for moved in found.values():
         if moved.dim() > 1 and moved.shape[1] == one.length:
             moved[:, places] = False
-        if bool(moved.any()):
-            return True
-    return False
+    return any(bool(moved.any()) for moved in found.values())
 
 
 def _declared(model: nn.Module) -> list[int]:
@@ -164,13 +160,8 @@ def _moved(model: nn.Module, inputs: Inputs, one: Content, token: int, run: Run,
     tensor[:, place : place + 2] = token
     given = with_content(inputs, one, tensor)
     behind = replace(one, tensor=tensor, embedding=one.pad.embedding, pad=None)
-    before = dict(floating(run(given)))
-    after = dict(floating(run(given, noise_behind(model, behind, [place], None, 0))))
-    for name, was in before.items():
-        now = after[name]
-        moved = (now != was) & ~(now.isnan() & was.isnan())
+    found = moved_entries(run(given), run(given, noise_behind(model, behind, [place], None, 0)))
+    for moved in found.values():
         if moved.dim() > 1 and moved.shape[1] == one.length:
             moved[:, slice(0, 2) if start else place].fill_(False)
-        if bool(moved.any()):
-            return True
-    return False
+    return any(bool(moved.any()) for moved in found.values())

@@ -498,3 +498,14 @@ def _pool(model: nn.Module, tokens: torch.Tensor, labels: bool = False) -> torch
         return torch.tensor(pool if len(pool) > 1 else [0, 1], device="cpu")
     pool = [token for token in range(largest + 1) if token not in special]
     return torch.tensor(pool if len(pool) > 1 else [0, 1], device="cpu")
+
+
+def contents(model: nn.Module, inputs: Inputs) -> list[Content]:
+    """The inputs whose positions carry content, read off their shapes and types; see
+    `erlangen.audit.reading`."""
+    return [content for content in read(model, inputs).contents if content.axis is not None]
+
+
+def real_positions(model: nn.Module, inputs: Inputs, content: Content) -> np.ndarray | None:
+    """Which positions of each item are real, shape (batch, length); None when no padding is marked."""
+    return read(model, inputs).real(content.name)

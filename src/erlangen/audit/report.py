@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from erlangen.audit.capture.calls import Unexplained
-from erlangen.audit.case import Examination
-from erlangen.audit.examiner import OUT_OF_TIME
+from erlangen.audit.case import OUT_OF_TIME, Examination
 from erlangen.audit.findings import Finding
 from erlangen.audit.findings import lines as finding_lines
 from erlangen.audit.flow_verdict import FlowVerdict

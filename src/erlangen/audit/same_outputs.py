@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.examiner import Examiner
+from erlangen.audit.case import Examiner
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.observed import unwrapped

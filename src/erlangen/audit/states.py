@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from erlangen.audit.inputs import Content, Inputs, with_content
-from erlangen.audit.outputs import floating
+from erlangen.audit.outputs import moved_entries
 from erlangen.audit.reading import Reading
 
 Run = Callable[..., Any]
@@ -34,7 +34,7 @@ def states(inputs: Inputs, found: Reading, run: Run) -> Reading:
     first = found.contents[0]
     if not any(_may_be(one, first) for one in found.contents[1:]):
         return found
-    base = dict(floating(run(inputs)))
+    base = run(inputs)
     items = _items(first, base, inputs, run)
 
     def told(one: Content) -> Content:
@@ -61,13 +61,13 @@ def _may_be(one: Content, first: Content) -> bool:
     return tensor.shape[1] == first.batch and not own and tensor.shape[:2] != (1, 1)
 
 
-def _items(first: Content, base: dict[str, torch.Tensor], inputs: Inputs, run: Run) -> list[tuple[str, int]]:
+def _items(first: Content, base: Any, inputs: Inputs, run: Run) -> list[tuple[str, int]]:
     """The outputs with an axis along which only the first entry moves with the first item: (name, axis)."""
     if first.batch < 2:
         return []
     every = range(first.length)
     try:
-        moved = _moved(with_content(inputs, first, first.changed(every, 0)), base, run)
+        moved = moved_entries(base, run(with_content(inputs, first, first.changed(every, 0))))
     except Exception:
         return []  # placeholders may not change alone
     return [
@@ -82,14 +82,14 @@ def _confined(
     one: Content,
     axis: int,
     items: list[tuple[str, int]],
-    base: dict[str, torch.Tensor],
+    base: Any,
     inputs: Inputs,
     run: Run,
 ) -> bool | None:
     """Whether the first entry along an axis moves the first item alone; None where that is not seen."""
     changed = replace(one, axis=None, batch_axis=axis).changed(0, 0)
     try:
-        moved = _moved(with_content(inputs, one, changed), base, run)
+        moved = moved_entries(base, run(with_content(inputs, one, changed)))
     except Exception:
         return None
     seen = [_first_only(moved[name], along) for name, along in items if name in moved and moved[name].any()]
@@ -137,15 +137,6 @@ def _of_items(one: Content, found: Reading, inputs: Inputs, run: Run) -> bool:
     if not runs(alone(1)) or (runs(more) and not named):
         return False
     return shape[0] != first.batch or not runs(alone(0))
-
-
-def _moved(inputs: Inputs, base: dict[str, torch.Tensor], run: Run) -> dict[str, torch.Tensor]:
-    after = dict(floating(run(inputs)))
-    return {
-        name: (tensor != after[name]) & ~(tensor.isnan() & after[name].isnan())
-        for name, tensor in base.items()
-        if name in after and after[name].shape == tensor.shape
-    }
 
 
 def _first_only(moved: torch.Tensor, axis: int) -> bool:

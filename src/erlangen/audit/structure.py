@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from erlangen.audit.examiner import Examiner
+from erlangen.audit.case import Examiner
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.flows import judge_flow

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from erlangen.audit.caches import holds_keys
+from erlangen.audit.containers import holds_keys
 from erlangen.audit.feeding import FEEDINGS, Alike, Feeding, Given, Way, register
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import floating
