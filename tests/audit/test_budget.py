@@ -11,7 +11,7 @@ import erlangen as er
 from erlangen.audit import audit
 from erlangen.audit.beside import separating
 from erlangen.audit.witnesses import runs
-from erlangen.audit.witnesses.flow import spread
+from erlangen.audit.witnesses.rounding import spread
 
 N = 300
 

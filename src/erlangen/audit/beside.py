@@ -26,7 +26,7 @@ from erlangen.audit.groups import Moves, moves_of_output, no_rounding
 from erlangen.audit.inputs import Content
 from erlangen.audit.inside import Inside
 from erlangen.audit.real import of_item
-from erlangen.audit.witnesses.flow import differs
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 
 _SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward

@@ -12,7 +12,8 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.outputs import Place
 from erlangen.audit.real import of_item
-from erlangen.audit.witnesses.flow import Flow, differs
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 

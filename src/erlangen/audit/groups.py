@@ -19,7 +19,7 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.real import kept, of_item
-from erlangen.audit.witnesses.flow import LOW_ULPS, ULPS, changes_in, part_of, spread, usual_sizes
+from erlangen.audit.witnesses.rounding import LOW_ULPS, ULPS, changes_in, part_of, spread, usual_sizes
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 

@@ -18,7 +18,8 @@ from erlangen.audit.orientation import embedding_of
 from erlangen.audit.real import kept
 from erlangen.audit.state import Snapshot
 from erlangen.audit.witnesses.double import copied, recast
-from erlangen.audit.witnesses.flow import Flow, differs, measure
+from erlangen.audit.witnesses.flow import Flow, measure
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 
 SMALL = 0.1

@@ -11,7 +11,7 @@ from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
 from erlangen.audit.real import kept, of_item
-from erlangen.audit.witnesses.flow import differs
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.errors import ErlangenError
 from erlangen.relations import Identity, Neighborhoods, Relation

@@ -11,7 +11,8 @@ import numpy as np
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured, Pass
 from erlangen.audit.real import Real, has_places
-from erlangen.audit.witnesses.flow import Flow, differs
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 

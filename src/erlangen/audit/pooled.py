@@ -15,7 +15,8 @@ from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.own_rows import SHARP
 from erlangen.audit.real import of_item
-from erlangen.audit.witnesses.flow import Flow, differs
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Full, Neighborhoods
 

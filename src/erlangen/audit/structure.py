@@ -20,7 +20,8 @@ from erlangen.audit.inputs import Content, with_content
 from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.observed import Pass
 from erlangen.audit.outputs import Place
-from erlangen.audit.witnesses.flow import ULPS, Flow, part_of, usual_sizes
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.rounding import ULPS, part_of, usual_sizes
 from erlangen.relations import Neighborhoods
 
 POSITIONS = 24

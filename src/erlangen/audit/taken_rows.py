@@ -18,7 +18,8 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.reading import Mask
 from erlangen.audit.real import of_item
-from erlangen.audit.witnesses.flow import Flow, differs
+from erlangen.audit.witnesses.flow import Flow
+from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 
 ROW, AVERAGE, UNTOLD = "row", "average", "untold"
