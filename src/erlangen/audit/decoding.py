@@ -7,7 +7,7 @@ positions of this step, `state` is None for the first part of a sequence and the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.behind_cache import joined
 from erlangen.audit.closeness import (
     OutputDifference,
     Outputs,
@@ -28,9 +29,7 @@ from erlangen.audit.closeness import (
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.observed import Measured, Pass, observe
 from erlangen.audit.reading import contents, real_positions
-from erlangen.audit.slots import by_vectors
 from erlangen.audit.state import RandomState, untouched
-from erlangen.audit.support import Support
 from erlangen.errors import DataError, ErlangenError, ParameterError
 
 Step = Callable[[nn.Module, Inputs, Any], tuple[Any, Any]]
@@ -367,10 +366,10 @@ def _join(result: Decoded, name: str, whole: list[Measured], reader: _Reader) ->
     agree = all(one.rounding for one in result.outputs if one.sides[1] == name) and any(
         one.sides[1] == name for one in result.outputs
     )
-    joined: list[Measured] = []
+    found: list[Measured] = []
     for base, *steps in zip(whole, *(one.calls for one in passes), strict=True):
-        call, problem = _joined(base, steps, reader.content.length, result.real)
-        joined.append(call)
+        call, problem = joined(base, steps, reader.content.length, result.real)
+        found.append(call)
         if problem is not None:
             place = f"{name}: {base.module or 'the model'}: {problem.reason}"
             # What is open is settled by outputs that agree; another number of keys is another relation.
@@ -378,7 +377,7 @@ def _join(result: Decoded, name: str, whole: list[Measured], reader: _Reader) ->
                 result.notes.append(f"{place}; the outputs agree with reading at once")
             else:
                 result.unmatched.append(place)
-    result.sides.append((name, joined))
+    result.sides.append((name, found))
 
 
 def _undisturbed(reader: _Reader, outputs: list[Any]) -> bool:
@@ -388,106 +387,3 @@ def _undisturbed(reader: _Reader, outputs: list[Any]) -> bool:
     plain, seen = reader._rows(reader.plain), reader._rows(outputs)
     found = difference_of(("plain", "observed"), plain, seen, reader.nudged)
     return found is None or found.rounding or found.relative < 1e-4
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """Why a call's relation behind the cache is not told edge by edge."""
-
-    reason: str
-    broken: bool = False
-    """Whether it surely is another relation; otherwise it is open."""
-
-
-def _joined(
-    base: Measured, steps: Sequence[Measured], n: int, real: np.ndarray | None
-) -> tuple[Measured, _Problem | None]:
-    """The rows of all steps, one below the other, over all positions; and why they could not be told."""
-    wanted = base.kernel.dense()
-    sizes = {(step.heads, step.queries, step.keys) for step in steps}
-    if sizes == {(base.heads, base.queries, base.keys)}:
-        return _measured(base, steps[-1].kernel.dense()), None  # another sequence, which no step cuts
-    if any(step.api == "module" for step in steps) and base.keys == n:
-        # Its hidden states are those of the step, so the keys in its cache were never changed.
-        return base, _Problem("it was probed as a whole, which does not see the keys in its cache")
-    if base.queries != n or len({step.heads for step in steps} | {base.heads}) > 1:
-        shape = f"{base.queries} queries x {base.keys} keys"
-        return base, _Problem(f"its steps have other shapes than its {shape} at once")
-    if base.keys != n and any(step.keys != base.keys for step in steps):
-        keys = f"its {base.keys} keys at once become {steps[-1].keys}"
-        return base, _Problem(f"{keys}, and are not the positions")
-    rows = [step.kernel.dense() for step in steps]
-    if base.keys != n:
-        return _measured(base, np.concatenate(rows, axis=-2)), None
-    stops = np.cumsum([step.queries for step in steps]).tolist()
-    if stops[-1] != n:
-        return base, _Problem(f"its steps have {stops[-1]} queries for {n} positions")
-    unwritten = [
-        (stop - 1, slot)
-        for dense, stop in zip(rows, stops, strict=True)
-        for slot in range(max(stop, n), dense.shape[-1])
-        if dense[..., slot].any()
-    ]
-    if unwritten:
-        row, slot = unwritten[0]
-        return base, _Problem(f"row {row} reads slot {slot} of its cache, which holds no position", True)
-    shape = (*wanted.shape[:2], n, n)
-    ordered, ring = np.zeros(shape, bool), np.zeros(shape, bool)
-    dropped = np.zeros(n, bool)
-    for dense, stop in zip(rows, stops, strict=True):
-        queries, keys = dense.shape[-2:]
-        span = slice(stop - queries, stop)
-        if keys >= stop:  # a static cache has more keys than positions so far; each sits where it belongs
-            width = min(keys, n)
-            ordered[..., span, :width] = ring[..., span, :width] = dense[..., :width]
-            continue
-        dropped[span] = True
-        ordered[..., span, stop - keys : stop] = dense
-        # The newest position p of each slot, where position p is written to slot p modulo the slots.
-        held = np.arange(stop - keys, stop)
-        ring[..., span, held] = dense[..., held % keys]
-    counted = np.ones(wanted.shape[:3], bool)
-    if real is not None and real.shape[-1] == n:
-        counted &= np.broadcast_to(real, (wanted.shape[0], n))[:, None]
-    for candidate in (ordered, ring):
-        if not (candidate != wanted)[counted].any():
-            return _measured(base, candidate), None
-    wrong = (ordered != wanted).any(axis=-1) & counted
-    if not (wrong & dropped).any():
-        return _measured(base, ordered), None
-    # A row differs whose cache has dropped keys: its positions are known only if all slots are read.
-    item, head, row = np.argwhere(wrong & dropped)[0].tolist()
-    many, few = int(ordered[item, head, row].sum()), int(wanted[item, head, row].sum())
-    if many != few and np.array_equal(ordered[item, head], ring[item, head]):
-        return _measured(base, ordered), None
-    known = _measured(base, np.where(dropped[:, None], wanted, ordered))
-    kept = f"its cache has dropped keys by row {row}, and which positions the others hold cannot be told"
-    by = by_vectors(base, steps)
-    apart = None if by is None else np.argwhere((by != wanted).any(axis=-1) & counted)
-    told = ""
-    if by is not None and apart is not None and len(apart):
-        b, h, i = apart[0].tolist()
-        there, once = (", ".join(map(str, np.flatnonzero(one[b, h, i]))) or "none" for one in (by, wanted))
-        told = f"; by their key vectors row {i} reads positions {there} behind the cache and {once} at once"
-    if many != few:
-        keys = f"{many} key{'s' * (many != 1)}"
-        return known, _Problem(
-            f"row {row} reads {keys} behind the cache and {few} at once; {kept} from their order{told}", True
-        )
-    if by is not None and not told:
-        return known, _Problem(f"{kept} from their order; by their key vectors they are those read at once")
-    return known, _Problem(
-        f"{kept} from their order{told or '; the relations of such rows were not compared'}", bool(told)
-    )
-
-
-def _measured(call: Measured, dense: np.ndarray) -> Measured:
-    return replace(
-        call,
-        queries=dense.shape[-2],
-        keys=dense.shape[-1],
-        declared=None,
-        kernel=Support.from_dense(dense),
-        nan_rows=(),
-        weights=None,
-    )
