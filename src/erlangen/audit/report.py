@@ -165,23 +165,19 @@ class Report:
 
     def all_warnings(self) -> list[str]:
         """Everything a reader must know: faults first, then the limits of the audit."""
-        unexplained = [
-            f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
-        ]
-        found = self._differences()
         varying = [
             f"{name or 'the model'}: data-dependent: {what}" for name, what in self.data_dependent.items()
         ]
-        return [*self.contradictions, *found, *varying, *unexplained, *self.warnings]
+        return [*self.contradictions, *self._differences(), *varying, *self._unexplained(), *self.warnings]
 
     def serious(self) -> list[str]:
         """What may be wrong although nothing that was expected is: contradictions, differences, unseen
         calls."""
-        found = self._differences()
-        hidden = [
-            f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
-        ]
-        return [*self.contradictions, *found, *hidden]
+        return [*self.contradictions, *self._differences(), *self._unexplained()]
+
+    def _unexplained(self) -> list[str]:
+        seen = self.coverage.unexplained
+        return [f"unexplained: {one.module or 'the model'}: {one.reason}" for one in seen]
 
     def _differences(self) -> list[str]:
         """What other feedings showed and the given inputs did not, each text once."""
