@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import erlangen as er
 from erlangen.audit import audit
-from erlangen.audit.beside import separating
+from erlangen.audit.flow_rules.beside import separating
 from erlangen.audit.witnesses import runs
 from erlangen.audit.witnesses.rounding import spread
 

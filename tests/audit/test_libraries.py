@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import erlangen as er
 from audit_models import stack, vectors
 from erlangen.audit import AtMost, Inputs, audit, flow
-from erlangen.audit.reading import read
+from erlangen.audit.arguments.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Mode, Runner

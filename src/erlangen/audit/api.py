@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.arguments.reading import LABELS, Reading
 from erlangen.audit.beginning import (
     find_sources,
     first_run,
@@ -18,24 +19,23 @@ from erlangen.audit.beginning import (
     shortened,
     take_out_structure,
 )
+from erlangen.audit.calls.classified import classify_measured
+from erlangen.audit.calls.compared import only_at_the_start
+from erlangen.audit.calls.contradictions import flow_contradictions, flow_warnings
 from erlangen.audit.case import Examiner
-from erlangen.audit.classified import classify_measured
-from erlangen.audit.compared import only_at_the_start
-from erlangen.audit.contradictions import flow_contradictions, flow_warnings
 from erlangen.audit.documents import name_documents
 from erlangen.audit.expect import Expectation, check_batch, check_expectation
 from erlangen.audit.feeding import Feeding, Given
+from erlangen.audit.flow_rules.invariance import unpadded
+from erlangen.audit.flow_rules.structure import judge_structure
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Inputs
-from erlangen.audit.invariance import unpadded
 from erlangen.audit.limits import judge_coverage, judge_patterns, limits, not_judged, tried
 from erlangen.audit.obligations import Compared, Ledger, Subject
 from erlangen.audit.observed import unwrapped
-from erlangen.audit.reading import LABELS, Reading
 from erlangen.audit.report import Coverage, Report
 from erlangen.audit.same_outputs import at_the_end, compare_paths, has_fast_path, other_path, same_outputs
 from erlangen.audit.state import untouched
-from erlangen.audit.structure import judge_structure
 from erlangen.audit.trials import Trials, chosen_feedings, examine, look_beside
 from erlangen.audit.witnesses.runs import Budget, Runner
 from erlangen.errors import DataError, ErlangenError, ParameterError

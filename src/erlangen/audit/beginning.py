@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.arguments.orientation import measured
+from erlangen.audit.arguments.reading import Reading, read
+from erlangen.audit.arguments.resized import cut
+from erlangen.audit.calls.judged_calls import inherit
+from erlangen.audit.calls.streams import name_sources
 from erlangen.audit.case import Examiner
 from erlangen.audit.feeding import FEEDINGS, Feeding, Given
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.judged_calls import inherit
 from erlangen.audit.observed import Measured, Pass
-from erlangen.audit.orientation import measured
 from erlangen.audit.outputs import floating
-from erlangen.audit.reading import Reading, read
-from erlangen.audit.resized import cut
-from erlangen.audit.streams import name_sources
 from erlangen.audit.witnesses.runs import Budget, Runner
 from erlangen.errors import DataError
 

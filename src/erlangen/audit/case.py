@@ -10,18 +10,18 @@ from typing import Any
 
 from torch import nn
 
-from erlangen.audit.beside import Waiting
+from erlangen.audit.arguments.reading import Reading
+from erlangen.audit.calls.over_draws import drawn_by
+from erlangen.audit.calls.real import Real
 from erlangen.audit.expect import Expectation
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
+from erlangen.audit.flow_rules.beside import Waiting
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.obligations import Ledger, Obligation, Subject
 from erlangen.audit.observed import Known, Measured, Pass, observe
 from erlangen.audit.outputs import Place
-from erlangen.audit.over_draws import drawn_by
-from erlangen.audit.reading import Reading
-from erlangen.audit.real import Real
 from erlangen.audit.state import Snapshot
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.witnesses.runs import Budget, Mode, Runner

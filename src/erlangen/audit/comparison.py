@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
-from erlangen.audit.decoding import Step, decoded, transformers_step
-from erlangen.audit.differences import (
+from erlangen.audit.arguments.reading import contents, read, real_positions
+from erlangen.audit.comparing.closeness import OutputDifference, Outputs, Rows, difference_of, nudged, rows_of
+from erlangen.audit.comparing.decoding import Step, decoded, transformers_step
+from erlangen.audit.comparing.differences import (
     ITEMS,
     ROWS_BEFORE,
     ROWS_INSIDE,
@@ -23,11 +24,10 @@ from erlangen.audit.differences import (
     Side,
     judge,
 )
+from erlangen.audit.flow_rules.inside import Inside
 from erlangen.audit.inputs import Content, Inputs
-from erlangen.audit.inside import Inside
 from erlangen.audit.observed import Measured, observe
 from erlangen.audit.outputs import output_tensors
-from erlangen.audit.reading import contents, read, real_positions
 from erlangen.audit.state import untouched
 from erlangen.audit.witnesses.flow import batch_leaks, measure
 from erlangen.audit.witnesses.runs import Mode, Runner

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from torch import nn
 
+from erlangen.audit.arguments.reading import Reading
 from erlangen.audit.inputs import Inputs
-from erlangen.audit.reading import Reading
 from erlangen.audit.witnesses.runs import EVAL, Mode, Runner
 from erlangen.errors import ParameterError
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from erlangen.audit.calls.real import Real, kept, of_item
 from erlangen.audit.expect import Expectation
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
@@ -16,7 +17,6 @@ from erlangen.audit.identify import describe, words
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import BROKEN, HELD, OPEN, Compared, Obligation, Subject
 from erlangen.audit.observed import Measured
-from erlangen.audit.real import Real, kept, of_item
 from erlangen.audit.support import Support
 from erlangen.audit.verdict import UNDECIDED
 from erlangen.audit.witnesses.flow import Flow
@@ -181,7 +181,7 @@ class Scene:
     exact: bool = True
     """Whether missing edges count: not in low precision, where a small dependence vanishes."""
     steps: Callable[[Content, Neighborhoods], tuple[str, Any] | None] | None = None
-    """Looks inside the model for the steps in which a hidden stack reads: see `erlangen.audit.inside`."""
+    """Looks inside the model for the steps in which a hidden stack reads: see `inside.py`."""
     hidden: bool = False
     """Whether there is attention that could not be explained."""
     own_path: Callable[[Neighborhoods], str | None] | None = None
@@ -211,7 +211,7 @@ class Scene:
     read_by_any: list[np.ndarray] = field(default_factory=list)
     """For each item, which positions any of these moves with."""
     taken: Callable[[Flow, int, int], str] | None = None
-    """Whether a pooled output takes the row at a position of an item; see `erlangen.audit.taken_rows`."""
+    """Whether a pooled output takes the row at a position of an item; see `taken_rows.py`."""
     others_spread: Callable[[Content, str], bool] | None = None
     """Whether rows of an output read other positions of another input than their own."""
     awake: Callable[[Content, str], Flow | None] | None = None

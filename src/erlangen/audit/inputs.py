@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.containers import Packed, gathered, leaves, made, mapped, unpacked
+from erlangen.audit.arguments.containers import Packed, gathered, leaves, made, mapped, unpacked
 from erlangen.errors import DataError, ParameterError
 
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from erlangen.audit.arguments.reading import Reading
+from erlangen.audit.arguments.sizes import named_sizes
 from erlangen.audit.case import Examination, Examiner
 from erlangen.audit.expect import about_the_whole
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.observed import Measured, Pass
-from erlangen.audit.reading import Reading
 from erlangen.audit.report import Coverage
-from erlangen.audit.sizes import named_sizes
 from erlangen.audit.verdict import CallVerdict
 from erlangen.relations import Window
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from erlangen.audit.containers import closed, unpacked
-from erlangen.audit.holdings import slot_names
+from erlangen.audit.arguments.containers import closed, unpacked
+from erlangen.audit.holding.holdings import slot_names
 from erlangen.audit.inputs import Content
 
 DEPTH = 6

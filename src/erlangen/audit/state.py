@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from erlangen.audit.capture.watching import unwatched
-from erlangen.audit.holdings import Holdings
-from erlangen.audit.records import same_bits as same_bits
+from erlangen.audit.holding.holdings import Holdings
+from erlangen.audit.holding.records import same_bits as same_bits
 
 SAID = 12
 """So many differences are told one by one."""

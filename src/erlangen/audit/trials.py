@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from erlangen.audit import feedings as _every_file  # noqa: F401  # each registers its feeding
 from erlangen.audit.beginning import Short
-from erlangen.audit.beside import beside_attention
+from erlangen.audit.calls.compared import against_given, other_side
+from erlangen.audit.calls.judged_calls import inherit, judge_calls
 from erlangen.audit.case import OUT_OF_TIME, Case, Examination, Examiner, in_short
-from erlangen.audit.compared import against_given, other_side
 from erlangen.audit.feeding import FEEDINGS, Feeding, Given
-from erlangen.audit.judged_calls import inherit, judge_calls
-from erlangen.audit.judged_flows import judge_flows
+from erlangen.audit.flow_rules.beside import beside_attention
+from erlangen.audit.flow_rules.judged_flows import judge_flows
 from erlangen.audit.obligations import Compared, Subject
 from erlangen.audit.observed import Pass
 from erlangen.audit.witnesses.runs import Runner

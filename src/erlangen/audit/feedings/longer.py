@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from torch import nn
 
-from erlangen.audit.code_sizes import possible_sizes
+from erlangen.audit.arguments.code_sizes import possible_sizes
+from erlangen.audit.arguments.resized import stretchable, stretched
+from erlangen.audit.arguments.sizes import named_sizes
 from erlangen.audit.feeding import Feeding, Given, Way, register
 from erlangen.audit.inputs import Content
-from erlangen.audit.resized import stretchable, stretched
-from erlangen.audit.sizes import named_sizes
 
 MOST = 640
 """No longer input is made than this."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from erlangen.audit.arguments.resized import cut, may_cut, more_items
 from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.inputs import Inputs
-from erlangen.audit.resized import cut, may_cut, more_items
 
 
 @register

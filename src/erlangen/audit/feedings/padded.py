@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from erlangen.audit.containers import holds_keys
+from erlangen.audit.arguments.containers import holds_keys
+from erlangen.audit.arguments.reading import SOUND, Mask
+from erlangen.audit.arguments.resized import cut, may_cut, more_items
 from erlangen.audit.feeding import FEEDINGS, Alike, Feeding, Given, Way, register
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import floating
-from erlangen.audit.reading import SOUND, Mask
-from erlangen.audit.resized import cut, may_cut, more_items
 from erlangen.errors import DataError
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from erlangen.audit.arguments.resized import stretchable, stretched
 from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.feedings.other_content import OtherContent
 from erlangen.audit.feedings.shorter import Shorter
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.outputs import output_tensors
-from erlangen.audit.resized import stretchable, stretched
 from erlangen.audit.state import same_bits
 from erlangen.audit.witnesses.runs import TRAINING, Mode
 

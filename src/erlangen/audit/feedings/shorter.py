@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from erlangen.audit.arguments.resized import cut, may_cut
 from erlangen.audit.feeding import Feeding, Given, Way, register
-from erlangen.audit.resized import cut, may_cut
 
 
 @register

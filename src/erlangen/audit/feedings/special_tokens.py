@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.embedding import embedding_of
+from erlangen.audit.arguments.embedding import embedding_of
+from erlangen.audit.arguments.sizes import named_tokens
 from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.inputs import Content, Inputs, with_content
 from erlangen.audit.outputs import output_tensors
-from erlangen.audit.sizes import named_tokens
 
 MOST = 6
 """So many tokens are put in."""

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from erlangen.audit.calls.over_draws import drawn_by
 from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.observed import observe
-from erlangen.audit.over_draws import drawn_by
 from erlangen.audit.state import RandomState
 from erlangen.audit.support import Support
 from erlangen.audit.witnesses.runs import TRAINING, Mode

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from erlangen.audit.arguments.reading import read
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import Place, floating
-from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.witnesses.rounding import Changes, differs, roundings, rows_like, spread
 from erlangen.audit.witnesses.runs import Mode, Runner

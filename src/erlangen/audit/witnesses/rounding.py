@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from erlangen.audit.closeness import AT_MOST, nudged
+from erlangen.audit.comparing.closeness import AT_MOST, nudged
 from erlangen.audit.inputs import Content
 from erlangen.audit.outputs import Place
 from erlangen.audit.witnesses.double import copied, in_precision

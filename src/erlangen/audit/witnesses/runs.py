@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.arguments.reading import Reading
 from erlangen.audit.inputs import Content, Inputs, changed_together
 from erlangen.audit.outputs import Place, floating, output_tensors, places, unread
-from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
 from erlangen.audit.witnesses.double import recast as to_precision
 

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from erlangen.audit.arguments.containers import leaves
 from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import ADDING, name_of
-from erlangen.audit.containers import leaves
 from erlangen.audit.inputs import Content
 from erlangen.audit.witnesses.runs import Runner
 
