@@ -172,6 +172,8 @@ class Scene:
     """Everything that flows of one feeding are judged by."""
 
     feeding: Feeding
+    content: Content
+    """The input whose content is changed."""
     calls: list[Measured]
     covered: bool
     """Whether every attention call was explained and is one of positions."""

@@ -15,20 +15,19 @@ from erlangen.audit.flow_rules.judge import judge_flow
 from erlangen.audit.flow_rules.other_rows import everything
 from erlangen.audit.flow_rules.pooled import must_read_all, unread
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
-from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import OPEN, Compared, Obligation
 from erlangen.audit.outputs import output_tensors
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.errors import ErlangenError
 
 
-def before_pooling(case: Case, flow: Flow, content: Content, scene: Scene, inside: Inside) -> FlowVerdict:
+def before_pooling(case: Case, flow: Flow, scene: Scene, inside: Inside) -> FlowVerdict:
     """The rows before a pooled output, judged in its place, and whether it reads all that it must."""
-    verdict, rows = _before_pooling(case, flow, content, scene, inside)
-    own = content is scene.contents[0] or content.length == scene.contents[0].length
+    verdict, rows = _before_pooling(case, flow, scene, inside)
+    own = scene.content is scene.contents[0] or scene.content.length == scene.contents[0].length
     if not (flow.pooled and own and must_read_all(scene.expect)):
         return verdict
-    found = unread(FlowVerdict(flow, "pooled", case.label), content, scene, inside.runner)
+    found = unread(FlowVerdict(flow, "pooled", case.label), scene, inside.runner)
     if isinstance(found, Finding):
         verdict.leave_out(OPEN)
         verdict.broken(Compared.MISSING, found)
@@ -41,9 +40,7 @@ def before_pooling(case: Case, flow: Flow, content: Content, scene: Scene, insid
     return verdict
 
 
-def _before_pooling(
-    case: Case, flow: Flow, content: Content, scene: Scene, inside: Inside
-) -> tuple[FlowVerdict, bool]:
+def _before_pooling(case: Case, flow: Flow, scene: Scene, inside: Inside) -> tuple[FlowVerdict, bool]:
     """The rows before a pooled output, judged; False where it has none."""
     relation = overall(scene.expect)
     any_edge = isinstance(relation, AtMost) and everything(relation)
@@ -52,10 +49,10 @@ def _before_pooling(
             verdict = FlowVerdict(flow, "pooled", case.label)
             verdict.held(Compared.EXTRA)  # nothing could be too much
             return verdict, True
-        case.audit.ambiguous[content.name] = case.audit.ambiguous.get(content.name, True)
+        case.audit.ambiguous[scene.content.name] = case.audit.ambiguous.get(scene.content.name, True)
         return FlowVerdict(flow, "pooled", case.label), True
-    case.audit.ambiguous[content.name] = False
-    own = content is scene.contents[0] or content.length == scene.contents[0].length
+    case.audit.ambiguous[scene.content.name] = False
+    own = scene.content is scene.contents[0] or scene.content.length == scene.contents[0].length
     alone = not each_itself(flow) or must_read_all(scene.expect)
     try:
         inner = inside.before_pooling(flow.output)
@@ -65,18 +62,20 @@ def _before_pooling(
         why = ""
     if inner is not None and each_itself(inner) and alone:
         inner, why = None, "; the rows before it read themselves only: others are read behind them"
-    if inner is None and not why and content is scene.contents[0]:
+    if inner is None and not why and scene.content is scene.contents[0]:
         # A wrapper for training gives the model all tokens but the last, and returns the loss alone.
         inner = inside.one_row_less(case.audit.widths, flow.output)
         # Rows that read themselves only say nothing of what is read behind them.
         if inner is not None and not (each_itself(inner) and alone):
-            return judge_flow(inner, content, "mapped", scene), True
+            return judge_flow(inner, "mapped", scene), True
         inner = None
     if inner is None:
         verdict = FlowVerdict(flow, "pooled", case.label)
-        across = only_read_across(content, scene.calls)
-        if across or not (own or asks(content, scene.calls)):
-            verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
+        across = only_read_across(scene.content, scene.calls)
+        if across or not (own or asks(scene.content, scene.calls)):
+            verdict.notes.append(
+                f"nothing is expected of reading {scene.content.name}, which is another sequence"
+            )
             verdict.held(Compared.ANOTHER)
             return verdict, True
         if any_edge:
@@ -88,27 +87,27 @@ def _before_pooling(
             + why,
         )
         return verdict, "failed" in why
-    verdict = judge_flow(inner, content, "inner", scene)
-    if not (own or asks(content, scene.calls)) and verdict.settled:
+    verdict = judge_flow(inner, "inner", scene)
+    if not (own or asks(scene.content, scene.calls)) and verdict.settled:
         if not verdict.right:
             verdict.settled, verdict.counterexample = [], None
             verdict.opened(
                 Compared.EXTRA,
-                f"rows of {content.name} inside the model read more than expected, and whether it is "
-                f"another sequence could not be told: if so, say content=[...] without {content.name!r}",
+                f"rows of {scene.content.name} inside the model read more than expected, and whether it is "
+                f"another sequence could not be told: if so, say content=[...] without {flow.content!r}",
             )
         return verdict, True
     if verdict.right:
-        _other_branches(verdict, flow, content, scene, inside)
+        _other_branches(verdict, flow, scene, inside)
     return verdict, True
 
 
-def _other_branches(verdict: FlowVerdict, flow: Flow, content: Content, scene: Scene, inside: Inside) -> None:
+def _other_branches(verdict: FlowVerdict, flow: Flow, scene: Scene, inside: Inside) -> None:
     """Open where rows of some module read too much, although the last rows before pooling do not."""
-    relation, real = overall(scene.expect), scene.real.get(content.name)
+    relation, real = overall(scene.expect), scene.real.get(scene.content.name)
     if relation is None or everything(relation) or (real is not None and not real.all()):
         return
-    n = content.length
+    n = scene.content.length
     try:
         bound = [single(relation, b) for b in range(len(flow.relations))]
         allowed = [closure_of(one.on(n), one, n).dense() for one in bound]
@@ -125,28 +124,26 @@ def _other_branches(verdict: FlowVerdict, flow: Flow, content: Content, scene: S
 
 
 def judge_integers(
-    case: Case, flow: Flow, content: Content, role: str, labels: bool, scene: Scene, inside: Inside,
+    case: Case, flow: Flow, role: str, labels: bool, scene: Scene, inside: Inside,
     output: Any,
 ) -> FlowVerdict:  # fmt: skip
     """Integers that move are evidence; where they stay, the numbers they are made of are looked at."""
-    direct = judge_flow(flow, content, "labels" if labels else role, replace(scene, exact=False))
+    direct = judge_flow(flow, "labels" if labels else role, replace(scene, exact=False))
     if labels:
         direct.settled = [_metric(one, flow) for one in direct.settled]
     elif not direct.wrong_somewhere:
-        direct = _rounded(case, direct, content, scene, inside, output)
+        direct = _rounded(case, direct, scene, inside, output)
     return direct
 
 
-def _rounded(
-    case: Case, direct: FlowVerdict, content: Content, scene: Scene, inside: Inside, output: Any
-) -> FlowVerdict:
+def _rounded(case: Case, direct: FlowVerdict, scene: Scene, inside: Inside, output: Any) -> FlowVerdict:
     """What the numbers behind an integer output read, in place of the integers."""
     flow, role = direct.flow, direct.role
     nothing = FlowVerdict(flow, role, case.label)
-    if scene.expect is None or role == "foreign" or content.axis is None or not case.thorough:
+    if scene.expect is None or role == "foreign" or scene.content.axis is None or not case.thorough:
         return direct if role == "foreign" else nothing
     if role == "pooled":  # rows that come out of the same model stand for those before it
-        return nothing if scene.seen else before_pooling(case, flow, content, scene, inside)
+        return nothing if scene.seen else before_pooling(case, flow, scene, inside)
     name = flow.output or "the output"
     try:
         tensor = dict(output_tensors(output))[flow.output]
@@ -161,7 +158,7 @@ def _rounded(
     if found is None:
         return nothing  # a function of integers: what it reads is seen in the flow
     inner, sure = found
-    verdict = judge_flow(inner, content, "inner", scene if sure else replace(scene, exact=False))
+    verdict = judge_flow(inner, "inner", scene if sure else replace(scene, exact=False))
     if not sure and verdict.wrong_somewhere:
         verdict.settled = []
         verdict.opened(

@@ -142,7 +142,7 @@ def _ask(
     moves, double = moves_of_output(runner, content, verdict.flow.output)
     rows = sorted(map(tuple, np.argwhere(moved).tolist()), key=lambda one: (moved[one], one))
     for item, row in rows[:ASKED]:
-        bound = allowed(verdict, content, scene, item)
+        bound = allowed(verdict, scene, item)
         real = verdict.real is None or of_item(verdict.real, item)[row]
         if bound is None or not real or runner.late:
             continue

@@ -21,37 +21,36 @@ from erlangen.audit.expect import (
 )
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
-from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError
 from erlangen.relations import Full, Identity, Neighborhoods, Relation
 
+Bounds = tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool]
+"""(what may be read, what must be read, the expectation, its text, whether from calls)."""
 
-def bounds(
-    verdict: FlowVerdict, content: Content, scene: Scene, item: int
-) -> tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool] | str:
-    """(what may be read, what must be read, the expectation, its text, whether from calls), or why not."""
+
+def bounds(verdict: FlowVerdict, scene: Scene, item: int) -> Bounds | str:
+    """What the rows of an item may read and must read, or why that cannot be said."""
     if scene.covered and not about_the_whole(scene.expect, scene.base or scene.calls):
-        found = by_calls(verdict, content, scene, item, scene.calls)
+        found = by_calls(verdict, scene, item, scene.calls)
         if found is None and scene.base is not scene.calls:
-            found = by_calls(verdict, content, scene, item, scene.base)
+            found = by_calls(verdict, scene, item, scene.base)
             # Layers may be dropped in training: then less is read.
             found = None if found is None else (found[0], None, *found[2:])
         if found is not None:
             return found
-    return by_whole(verdict, content, scene, item)
+    return by_whole(verdict, scene, item)
 
 
 def by_calls(
     verdict: FlowVerdict,
-    content: Content,
     scene: Scene,
     item: int,
     calls: list[Measured],
     size: int | None = None,
-) -> tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool] | None:
+) -> Bounds | None:
     """What a stack of calls may read that are each as expected; None where they do not compose. `size` is how
     many rows there are, where the output has a part of them."""
     rows = verdict.flow.relations[item].queries if size is None else size
@@ -70,22 +69,21 @@ def by_calls(
                 result = result | bind_expected(relation, call, item, head, keys)
             return result
 
-        product = predict(calls, scene.contents, content, rows, union, owner=content.name)
+        product = predict(calls, scene.contents, scene.content, rows, union, owner=scene.content.name)
         if product is not None:
-            names = list(dict.fromkeys(in_words(one, rows, content.length) for one in spoken))
+            names = list(dict.fromkeys(in_words(one, rows, scene.content.length) for one in spoken))
             text = f"layers of {', '.join(names)}"
             if size is not None:
                 return product, None, spoken[0], text, True
             lower = None if verdict.role == "inner" else some_reading(verdict, scene, product, item)
             if lower is None:
-                lower = _surely_read(calls, content, scene, verdict.flow.relations[item], union)
+                lower = _surely_read(calls, scene, verdict.flow.relations[item], union)
             return product, lower, spoken[0], text, True
     return None
 
 
 def _surely_read(
     calls: list[Measured],
-    content: Content,
     scene: Scene,
     seen: Neighborhoods,
     union: Callable[[Measured], Neighborhoods],
@@ -100,10 +98,12 @@ def _surely_read(
     rows = seen.queries
     if scene.feeding.mode.train:
         return None
-    own = [call for call in calls if call.kind == "self" and call.query_owner == content.name]
-    if not own or any((call.queries, call.keys) != (rows, content.length) for call in own):
+    own = [call for call in calls if call.kind == "self" and call.query_owner == scene.content.name]
+    if not own or any((call.queries, call.keys) != (rows, scene.content.length) for call in own):
         return None
-    product = predict(calls, scene.contents, content, rows, union, residual=False, owner=content.name)
+    product = predict(
+        calls, scene.contents, scene.content, rows, union, residual=False, owner=scene.content.name
+    )
     if product is None:
         return None
     for call in own:
@@ -112,9 +112,7 @@ def _surely_read(
     return Neighborhoods.from_dense(product.dense() & read[None, :])
 
 
-def by_whole(
-    verdict: FlowVerdict, content: Content, scene: Scene, item: int
-) -> tuple[Neighborhoods, Neighborhoods | None, Expected | None, str, bool] | str:
+def by_whole(verdict: FlowVerdict, scene: Scene, item: int) -> Bounds | str:
     """What any number of layers may read that are each as expected: their number is unknown."""
     rows = verdict.flow.relations[item].queries
     relation = overall(scene.expect)
@@ -125,8 +123,8 @@ def by_whole(
     ):
         return (
             "each call was held against what is expected of it, but the calls do not compose to what these "
-            f"{rows} rows may read of {content.name} (sizes or axes change between them): add the pattern "
-            "'*' with a relation of the whole model, or expect one relation"
+            f"{rows} rows may read of {verdict.flow.content} (sizes or axes change between them): add the "
+            "pattern '*' with a relation of the whole model, or expect one relation"
         )
     if relation is None and scene.covered and scene.calls:
         return (
@@ -139,25 +137,25 @@ def by_whole(
             "against the outputs: expect one relation, or add the pattern '*'"
         )
     try:
-        bound = single(relation, item).on(rows, content.length)
+        bound = single(relation, item).on(rows, scene.content.length)
         keys = verdict.real_keys
         closed = closure_of(bound, single(relation, item), rows)
     except ErlangenError as error:
-        told = in_words(relation, rows, content.length)
+        told = in_words(relation, rows, scene.content.length)
         reason = without_masks(str(error))
         return f"{told} cannot be held against {rows} rows of {verdict.flow.content}: {reason}"
     if keys is not None:
         real = of_item(keys, item)[None, :]
         closed = Neighborhoods.from_dense(closed.dense() & real) if closed.queries == rows else closed
         bound = Neighborhoods.from_dense(bound.dense() & real)
-    text = in_words(relation, rows, content.length)
+    text = in_words(relation, rows, scene.content.length)
     text = f"layers of {text}" if scene.calls else text
     return closed, bound, relation, text, False
 
 
-def allowed(verdict: FlowVerdict, content: Content, scene: Scene, item: int) -> Neighborhoods | None:
+def allowed(verdict: FlowVerdict, scene: Scene, item: int) -> Neighborhoods | None:
     """What the rows of one item may read; None where that cannot be said."""
-    bound = (by_whole if verdict.unseen else bounds)(verdict, content, scene, item)
+    bound = (by_whole if verdict.unseen else bounds)(verdict, scene, item)
     return None if isinstance(bound, str) else bound[0]
 
 
@@ -236,10 +234,10 @@ def edge(verdict: FlowVerdict, item: int, edges: Neighborhoods, text: str, extra
     )
 
 
-def within_closure(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+def within_closure(verdict: FlowVerdict, scene: Scene) -> bool:
     """Whether some number of steps of the one relation that is expected reads all that is seen."""
     for item, seen in enumerate(verdict.flow.relations):
-        bound = by_whole(verdict, content, scene, item)
+        bound = by_whole(verdict, scene, item)
         if isinstance(bound, str) or kept(seen - bound[0], verdict.real, item).num_edges:
             return False
     return True

@@ -222,12 +222,12 @@ def rivals(flow: Flow, content: Content, every: list[Content], readers: Readers)
     return [one for one in every if one is content or read is None or one.name in read]
 
 
-def of_another(flow: Flow, content: Content, scene: Scene) -> bool:
+def of_another(flow: Flow, scene: Scene) -> bool:
     """Whether an output is of another sequence alone: this input moves other outputs and not this one."""
     read = scene.readers.get(flow.output)
-    moves = any(content.name in names for names in scene.readers.values())
-    others = {one.name for one in scene.contents if one.axis is not None and one is not content}
-    return read is not None and content.name not in read and moves and bool(read & others)
+    moves = any(scene.content.name in names for names in scene.readers.values())
+    others = {one.name for one in scene.contents if one.axis is not None and one is not scene.content}
+    return read is not None and scene.content.name not in read and moves and bool(read & others)
 
 
 def only_read_across(content: Content, calls: list[Measured]) -> bool:

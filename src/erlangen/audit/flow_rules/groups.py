@@ -75,7 +75,7 @@ def forbidden_by_groups(
     """The first row that depends on a position that it may not read, if any group shows one; and how many
     groups were changed."""
     n, items = content.length, len(verdict.flow.relations)
-    bounds = [bound for item in range(items) if (bound := allowed(verdict, content, scene, item)) is not None]
+    bounds = [bound for item in range(items) if (bound := allowed(verdict, scene, item)) is not None]
     if len(bounds) < items:
         return None, 0
     dense = {bound: bound.dense() for bound in set(bounds)}

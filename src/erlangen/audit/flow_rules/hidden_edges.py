@@ -110,16 +110,14 @@ STAY = 0.25
 """Where so many of the rows keep every bit though all content changes a little, rows are rounded numbers."""
 
 
-def settle_rounded(
-    verdict: FlowVerdict, content: Content, scene: Scene, inside: Inside, runner: Runner
-) -> None:
+def settle_rounded(verdict: FlowVerdict, scene: Scene, inside: Inside, runner: Runner) -> None:
     """Missing edges of an output of few values, or behind codes inside the model, are looked for in the
     numbers before these are rounded: what is rounded moves with some changes only."""
     if not any(_missing(one.finding) for one in verdict.settled) or verdict.role != "own":
         return
     reason = None
-    if stepwise(runner, content, verdict.flow.output):
-        if not _read_before(verdict, content, scene, inside):
+    if stepwise(runner, scene.content, verdict.flow.output):
+        if not _read_before(verdict, scene, inside):
             name = verdict.flow.output or "the output"
             reason = (
                 f"{name} takes few values, as rounded numbers do: return the numbers that they are made of"
@@ -178,7 +176,7 @@ def _missing(finding: Finding | None) -> bool:
     )
 
 
-def _read_before(verdict: FlowVerdict, content: Content, scene: Scene, inside: Inside) -> bool:
+def _read_before(verdict: FlowVerdict, scene: Scene, inside: Inside) -> bool:
     """Whether the numbers that were rounded anywhere in the model read all that is expected."""
     try:
         found = inside.before_rounding(verdict.flow.output, torch.empty(0, device="cpu"))
@@ -187,7 +185,7 @@ def _read_before(verdict: FlowVerdict, content: Content, scene: Scene, inside: I
     if found is None:
         return False
     for item, seen in enumerate(verdict.flow.relations):
-        bound = bounds(verdict, content, scene, item)
+        bound = bounds(verdict, scene, item)
         lower = None if isinstance(bound, str) else bound[1]
         if lower is None or item >= len(found[0].relations):
             return False

@@ -26,35 +26,33 @@ from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods
 
 
-def judge_flow(
-    flow: Flow, content: Content, role: str, scene: Scene, beside: Sequence[Flow] = ()
-) -> FlowVerdict:
+def judge_flow(flow: Flow, role: str, scene: Scene, beside: Sequence[Flow] = ()) -> FlowVerdict:
     """Hold a flow against the product of the calls' relations and against the expectation.
 
     `beside` are the flows from other inputs whose positions the rows of this output are.
     """
     verdict = FlowVerdict(flow, role, scene.feeding.label)
-    keys = scene.real.get(content.name)
-    verdict.real_keys = keys if keys is not None and keys.shape[-1] == content.length else None
+    keys = scene.real.get(scene.content.name)
+    verdict.real_keys = keys if keys is not None and keys.shape[-1] == scene.content.length else None
     if role in ("own", "inner"):
         verdict.real = verdict.real_keys
         if role == "own":
             _leave_out_unlabelled(verdict, scene)
     elif role == "foreign":
-        verdict.real = _rows_of_others(flow, content, scene)
-    _compose(verdict, content, scene)
+        verdict.real = _rows_of_others(flow, scene)
+    _compose(verdict, scene)
     _padding(verdict, scene)
     if role == "labels":
         _labels(verdict, scene)
     elif scene.expect is not None:
         if role in ("own", "inner"):
-            judge_own(verdict, content, scene)
+            judge_own(verdict, scene)
         elif role == "mapped":
-            judge_mapped(verdict, content, scene, beside)
+            judge_mapped(verdict, scene, beside)
         elif role == "foreign":
-            judge_foreign(verdict, content, scene)
+            judge_foreign(verdict, scene)
         if role in ("own", "inner", "mapped"):
-            judge_diagonal(verdict, content, scene)
+            judge_diagonal(verdict, scene)
     return verdict
 
 
@@ -69,13 +67,13 @@ def _leave_out_unlabelled(verdict: FlowVerdict, scene: Scene) -> None:
     verdict.real = rows if verdict.real is None else verdict.real & rows
 
 
-def _rows_of_others(flow: Flow, content: Content, scene: Scene) -> np.ndarray | None:
+def _rows_of_others(flow: Flow, scene: Scene) -> np.ndarray | None:
     rows = flow.relations[0].queries
     return next(
         (
             scene.real[one.name]
             for one in scene.contents
-            if one is not content
+            if one is not scene.content
             and one.axis is not None
             and one.length == rows
             and scene.real.get(one.name) is not None
@@ -84,7 +82,7 @@ def _rows_of_others(flow: Flow, content: Content, scene: Scene) -> np.ndarray | 
     )
 
 
-def _compose(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+def _compose(verdict: FlowVerdict, scene: Scene) -> None:
     """What the measured calls predict, what flows beside them, and what they predict that is not seen."""
     flow, calls = verdict.flow, scene.calls
     if not (scene.covered and calls and flow.complete) or verdict.role in ("pooled", "labels", "mapped"):
@@ -95,11 +93,11 @@ def _compose(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
         return predict(
             calls,
             scene.contents,
-            content,
+            scene.content,
             size,
             lambda call: call.kernel.of_item(b),
             residual=residual,
-            owner=content.name if verdict.role in ("own", "inner") else None,
+            owner=scene.content.name if verdict.role in ("own", "inner") else None,
         )
 
     items = range(len(flow.relations))

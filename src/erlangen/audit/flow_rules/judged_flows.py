@@ -49,7 +49,6 @@ class Source:
     """One input, or labels, whose content is changed, and all that its flows are judged by."""
 
     case: Case
-    content: Content
     labels: bool
     inside: Inside
     scene: Scene
@@ -139,7 +138,7 @@ def _source(case: Case, content: Content, labels: bool, flows: list[Flow], reade
         case.result.sampled = len(positions), content.length
     inside = Inside(runner, content, positions, rows_inside(content, calls))
     scene = Scene(
-        case.feeding, calls, case.covered, [*reading.contents, *fed_labels(reading.labels, calls)],
+        case.feeding, content, calls, case.covered, [*reading.contents, *fed_labels(reading.labels, calls)],
         case.expect, case.real, exact=case.feeding.exact, hidden=bool(case.seen.unexplained),
         own_path=inside.own_path, may_follow=case.audit.may_follow, follow=case.audit.follow,
         losses=lambda: losses_of(runner),
@@ -157,36 +156,36 @@ def _source(case: Case, content: Content, labels: bool, flows: list[Flow], reade
         rounds=inside.rounds,
         padding_alone=lambda flow: padding_alone(runner, content, flow, case.real.get(content.name)),
     )  # fmt: skip
-    return Source(case, content, labels, inside, scene)
+    return Source(case, labels, inside, scene)
 
 
 def _role(source: Source, flow: Flow) -> str:
     """What the rows of an output are to the input."""
     every = [*source.scene.contents, *source.case.reading.labels]
-    rows = rivals(flow, source.content, every, source.scene.readers)
-    return role_of(flow, source.content, rows, flow.relations[0].queries)
+    rows = rivals(flow, source.scene.content, every, source.scene.readers)
+    return role_of(flow, source.scene.content, rows, flow.relations[0].queries)
 
 
 def _judge(source: Source, flow: Flow) -> None:
-    case, content, inside, scene = source.case, source.content, source.inside, source.scene
+    case, content, inside, scene = source.case, source.scene.content, source.inside, source.scene
     result, pair, role = case.result, (content.name, flow.output), _role(source, flow)
     if role == "mapped" and not source.labels:
         across = only_read_across(content, scene.calls)
-        role = "foreign" if across or of_another(flow, content, scene) else role
+        role = "foreign" if across or of_another(flow, scene) else role
     if case.feeding.given and role == "mapped" and followed(flow):
         scene.may_follow.add(pair)
         scene.follow.add(pair)
     same = [one for one in result.flows if one.role == "own" and one.flow.output == flow.output]
     beside = [one.flow for one in same if one.flow.content != flow.content]
-    verdict = judge_flow(flow, content, "labels" if source.labels else role, scene, beside)
+    verdict = judge_flow(flow, "labels" if source.labels else role, scene, beside)
     if case.feeding.mode.train and scene.exact and not source.labels and lacks(verdict):
         other = _at_another_draw(source, flow)
         if other is not None and other.relations != flow.relations:
             scene = replace(scene, exact=False)
-            verdict, drawn = (judge_flow(one, content, role, scene, beside) for one in (flow, other))
+            verdict, drawn = (judge_flow(one, role, scene, beside) for one in (flow, other))
             verdict.settled += [one for one in drawn.settled if one.state == BROKEN]
             case.note(f"{case.label}: what is read is drawn at random: nothing is missing there")
-    settle_rounded(verdict, content, scene, inside, case.runner)
+    settle_rounded(verdict, scene, inside, case.runner)
     result.flows.append(verdict)
     if verdict.unseen:
         case.audit.unseen.add(pair)
@@ -201,7 +200,7 @@ def _judge(source: Source, flow: Flow) -> None:
     thorough = case.thorough or not scene.seen
     looked = (role in ("pooled", "mapped") and thorough) or opened
     if looked and not source.labels and scene.expect is not None and moves:
-        inner = before_pooling(case, flow, content, scene, inside)
+        inner = before_pooling(case, flow, scene, inside)
         if role == "mapped" and not opened:  # rows at their own rate were compared
             inner.leave_out(OPEN)
         if opened and inner.role == "inner":
@@ -238,7 +237,7 @@ def _at_another_draw(source: Source, flow: Flow) -> Flow | None:
     again.end = max(case.runner.end, case.audit.budget.end(0.5))
     positions = None if flow.positions is None else list(flow.positions)
     try:
-        flows = measure(again, source.content, positions)
+        flows = measure(again, source.scene.content, positions)
     except Exception:
         return None
     same = [one for one in flows if one.output == flow.output and one.positions == flow.positions]
@@ -248,7 +247,7 @@ def _at_another_draw(source: Source, flow: Flow) -> Flow | None:
 def _by_statistics(source: Source, flow: Flow) -> bool:
     """Whether items read each other by batch norms alone, as is meant in training: with the statistics that
     these keep no item moves with another."""
-    case, content = source.case, source.content
+    case, content = source.case, source.scene.content
     norms = any(isinstance(module, BATCH_NORM) for module in case.model.modules())
     if not (case.feeding.mode.train and norms):
         return False
@@ -275,7 +274,7 @@ def _batch_finding(source: Source, flow: Flow) -> Finding | None:
 
 def _groups(source: Source, verdict: FlowVerdict, scene: Scene) -> None:
     """Where not every position was changed by itself: change many at once."""
-    case, content, inside = source.case, source.content, source.inside
+    case, content, inside = source.case, source.scene.content, source.inside
     told = "extra edges, by groups of positions"
     kept = case.kept.get(content.name, content)
     if verdict.role not in ("own", "inner") or kept is None:
@@ -301,7 +300,7 @@ def _judge_integers(source: Source, flow: Flow, output: Any) -> None:
     """Integers are judged by what they are made of; each item reads itself alone, as anywhere."""
     case = source.case
     direct = judge_integers(
-        case, flow, source.content, _role(source, flow), source.labels, source.scene, source.inside, output
+        case, flow, _role(source, flow), source.labels, source.scene, source.inside, output
     )
     case.result.flows.append(direct)
     for ended in direct.settled:

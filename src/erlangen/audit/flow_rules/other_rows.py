@@ -14,7 +14,6 @@ from erlangen.audit.findings import Finding
 from erlangen.audit.flow_rules.bounds import by_calls, closure_of, columns, edge, single, within_closure
 from erlangen.audit.flow_rules.following import at_the_end, followed, follows_ratio, offset_of, surely_real
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
-from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
 from erlangen.audit.observed import Measured
 from erlangen.audit.witnesses.flow import Flow
@@ -23,7 +22,7 @@ from erlangen.errors import ErlangenError
 from erlangen.relations import Full, Neighborhoods
 
 
-def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: Sequence[Flow] = ()) -> None:
+def judge_mapped(verdict: FlowVerdict, scene: Scene, owners: Sequence[Flow] = ()) -> None:
     """Rows at another rate than positions: held against the relation of rows, position by the row it falls
     into."""
     flow, relation = verdict.flow, overall(scene.expect)
@@ -32,7 +31,7 @@ def judge_mapped(verdict: FlowVerdict, content: Content, scene: Scene, owners: S
         spoken = [r for r in (expected_of(scene.expect, call) for call in calls) if r is not None]
         relation = spoken[0] if spoken and all(r == spoken[0] for r in spoken) else None
     rows, n = flow.relations[0].queries, flow.relations[0].keys
-    if relation is None and _judge_cut(verdict, content, scene):
+    if relation is None and _judge_cut(verdict, scene):
         return
     if relation is None:
         verdict.opened(Compared.EDGES, f"{rows} rows for {n} positions: expect one relation of all calls")
@@ -149,15 +148,15 @@ def _sums(lengths: list[int]) -> set[int]:
     return found
 
 
-def _judge_cut(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+def _judge_cut(verdict: FlowVerdict, scene: Scene) -> bool:
     """Rows of some of the positions, as `logits[:, :-1]`, held against what the calls let all of them read;
     False where the calls do not tell."""
     flow = verdict.flow
-    by, rows, n = offset_of(flow), flow.relations[0].queries, content.length
+    by, rows, n = offset_of(flow), flow.relations[0].queries, scene.content.length
     if by is None or not scene.covered or not 0 <= -by <= n - rows:
         return False
     for b, seen in enumerate(flow.relations):
-        bound = by_calls(verdict, content, scene, b, scene.calls, n)
+        bound = by_calls(verdict, scene, b, scene.calls, n)
         if bound is None:
             return False
         if _breaks(verdict, b, seen, bound[0].dense()[-by : rows - by], bound[3]):
@@ -233,16 +232,17 @@ def _all_reached(seen: Neighborhoods, rows: np.ndarray, flow: Flow) -> bool:
     return agree and float(dense.mean()) > 0.5
 
 
-def _read_across(content: Content, scene: Scene) -> bool:
+def _read_across(scene: Scene) -> bool:
     """Whether a cross-attention call was seen to read this input."""
-    return any(call.kind == "cross" and content.name in call.key_inputs for call in scene.calls)
+    return any(call.kind == "cross" and scene.content.name in call.key_inputs for call in scene.calls)
 
 
-def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+def _judge_ambiguous(verdict: FlowVerdict, scene: Scene) -> None:
     """As many positions as rows, yet rows do not follow them: another sequence, or this one, read wrongly."""
+    name = scene.content.name
     silent = not any(seen.num_edges for seen in verdict.flow.relations)
-    elsewhere = any(content.name in names for names in scene.readers.values())
-    if (silent and elsewhere) or within_closure(verdict, content, scene):
+    elsewhere = any(scene.content.name in names for names in scene.readers.values())
+    if (silent and elsewhere) or within_closure(verdict, scene):
         verdict.held(Compared.EXTRA)
         return
     ahead = _reads_ahead(verdict, scene)
@@ -251,8 +251,8 @@ def _judge_ambiguous(verdict: FlowVerdict, content: Content, scene: Scene) -> No
         return
     verdict.opened(
         Compared.EXTRA,
-        f"{content.name} has as many positions as there are rows, which read it otherwise than expected: if "
-        f"it is another sequence, of which anything may be read, say content=[...] without {content.name!r}",
+        f"{name} has as many positions as there are rows, which read it otherwise than expected: if "
+        f"it is another sequence, of which anything may be read, say content=[...] without {name!r}",
     )
 
 
@@ -272,24 +272,25 @@ def _reads_ahead(verdict: FlowVerdict, scene: Scene) -> Finding | None:
     return None
 
 
-def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+def _judge_few(verdict: FlowVerdict, scene: Scene) -> bool:
     """So few positions that rows may follow them, at another rate, or may not: whether that settled it.
 
     What keeps to the rate is right in both cases. What does not is wrong only where the rows' positions are
     these: the user may have said so, and otherwise more positions tell.
     """
-    if content.axis is None or _read_across(content, scene) or not followed(verdict.flow, plainly=False):
+    if scene.content.axis is None or _read_across(scene) or not followed(verdict.flow, plainly=False):
         return False
     # By chance rows seem to follow a condition of few positions: under each feeding others would.
-    pair = content.name, verdict.flow.output
+    name = scene.content.name
+    pair = name, verdict.flow.output
     if scene.feeding.given:
         scene.may_follow.add(pair)
     if pair not in scene.may_follow:
         return False
     trial = FlowVerdict(verdict.flow, "mapped", verdict.where, real_keys=verdict.real_keys)
-    judge_mapped(trial, content, scene)
+    judge_mapped(trial, scene)
     broken = trial.wrong_somewhere
-    known = content.name in scene.named or (broken and pair in scene.follow)
+    known = scene.content.name in scene.named or (broken and pair in scene.follow)
     if known or trial.right:
         verdict.settled += trial.settled
         verdict.counterexample = trial.counterexample
@@ -298,26 +299,28 @@ def _judge_few(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
         return False  # nothing that is expected could be held against it at any rate
     verdict.opened(
         Compared.EXTRA,
-        f"{content.name} has so few positions that rows may follow them at another rate, and would then read "
-        f"too much, or {content.name} may be another sequence, of which anything may be read: give more "
-        f"positions, or say content=[...] with {content.name!r} if they are those of the rows, and without "
+        f"{name} has so few positions that rows may follow them at another rate, and would then read "
+        f"too much, or {name} may be another sequence, of which anything may be read: give more "
+        f"positions, or say content=[...] with {name!r} if they are those of the rows, and without "
         "it if not",
     )
     return True
 
 
-def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+def judge_foreign(verdict: FlowVerdict, scene: Scene) -> None:
     """Rows of another sequence: what cross-attention may read, where the expectation speaks of it."""
     relations = {call.index: expected_of(scene.expect, call) for call in scene.calls}
     crossing = [call for call in scene.calls if call.kind == "cross" and relations[call.index] is not None]
     rows = verdict.flow.relations[0].queries
-    if content.axis is not None and content.length == rows and not _read_across(content, scene):
-        _judge_ambiguous(verdict, content, scene)
+    if scene.content.axis is not None and scene.content.length == rows and not _read_across(scene):
+        _judge_ambiguous(verdict, scene)
         return
-    if _judge_few(verdict, content, scene):
+    if _judge_few(verdict, scene):
         return
-    if not (scene.covered and crossing) or content.axis is None:
-        verdict.notes.append(f"nothing is expected of reading {content.name}, which is another sequence")
+    if not (scene.covered and crossing) or scene.content.axis is None:
+        verdict.notes.append(
+            f"nothing is expected of reading {scene.content.name}, which is another sequence"
+        )
         verdict.held(Compared.ANOTHER)
         return
     for b, seen in enumerate(verdict.flow.relations):
@@ -331,16 +334,16 @@ def judge_foreign(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
                 result = result | bind_expected(relation, call, b, head, None)
             return result
 
-        product = predict(scene.calls, scene.contents, content, seen.queries, union)
+        product = predict(scene.calls, scene.contents, scene.content, seen.queries, union)
         if product is None:
-            bound = [union(call) for call in crossing if content.name in call.key_inputs]
+            bound = [union(call) for call in crossing if scene.content.name in call.key_inputs]
             if all(one.num_edges == one.queries * one.keys for one in bound):
                 verdict.held(Compared.ANOTHER)
                 return
             verdict.opened(
                 Compared.EXTRA,
-                f"the calls between {content.name} and the output do not compose: return one row for each "
-                "position of the sequence that reads it",
+                f"the calls between {verdict.flow.content} and the output do not compose: return one row for "
+                "each position of the sequence that reads it",
             )
             return
         over = kept(seen - product, verdict.real, b)

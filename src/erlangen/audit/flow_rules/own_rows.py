@@ -20,7 +20,7 @@ SHARP = 1e-4
 """Where rows move by more than this just beside a missing edge, the edge is missing and not merely small."""
 
 
-def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+def judge_own(verdict: FlowVerdict, scene: Scene) -> None:
     flow = verdict.flow
     extra: Finding | None = None
     missing: Finding | None = None
@@ -29,9 +29,9 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     exact, text, by_calls = scene.exact and not (scene.early and verdict.role == "own"), "", False
     if verdict.role == "inner" and scene.feeding.mode.autocast:
         exact = False  # rows inside are seen in bfloat16 alone, which does not show what is small
-    later = joins_later(verdict, content, scene)
+    later = joins_later(verdict, scene)
     for b, seen in enumerate(flow.relations):
-        bound = bounds(verdict, content, scene, b)
+        bound = bounds(verdict, scene, b)
         if isinstance(bound, str):
             verdict.opened(Compared.EDGES, bound)
             return
@@ -46,11 +46,11 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
             seen = seen | scene.seen[b]
         under = kept(columns(lower, flow) - seen, verdict.real, b)
         if under.num_edges:
-            found, why = _missing(verdict, content, scene, b, under, lower, upper, text)
+            found, why = _missing(verdict, scene, b, under, lower, upper, text)
             missing, reason = found, reason or why
     # Beyond what the seen calls carry there may be a layer that was not seen and is right.
-    step = _stepwise(verdict, content, scene, text, by_calls and extra is not None)
-    if extra is not None and (step is not None or not within_closure(verdict, content, scene)):
+    step = _stepwise(verdict, scene, text, by_calls and extra is not None)
+    if extra is not None and (step is not None or not within_closure(verdict, scene)):
         verdict.settle(Compared.EXTRA, step if isinstance(step, Finding) else extra)
     elif isinstance(step, str):
         verdict.opened(Compared.EXTRA, step)
@@ -60,7 +60,9 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
     if not exact:
         return
     if later:
-        verdict.notes.append(f"attention reads nothing of {content.name}, which joins the rows behind it")
+        verdict.notes.append(
+            f"attention reads nothing of {scene.content.name}, which joins the rows behind it"
+        )
         verdict.missing = None
         return
     # Missing edges of calls that were seen are found call by call; the flow shows whether they arrive at all.
@@ -73,7 +75,6 @@ def judge_own(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
 
 def _missing(
     verdict: FlowVerdict,
-    content: Content,
     scene: Scene,
     item: int,
     under: Neighborhoods,
@@ -91,7 +92,7 @@ def _missing(
             "that returns rows"
         )
     if scene.awake is not None:
-        awake = scene.awake(content, flow.output)
+        awake = scene.awake(scene.content, flow.output)
         if awake is None and scene.feeding.mode.autocast:
             i, j = under.edges()[0].tolist()
             return None, (
@@ -140,9 +141,7 @@ def _sharp(sizes: np.ndarray, seen: Neighborhoods, under: Neighborhoods) -> bool
     return False
 
 
-def _stepwise(
-    verdict: FlowVerdict, content: Content, scene: Scene, text: str, beyond: bool
-) -> Finding | str | None:
+def _stepwise(verdict: FlowVerdict, scene: Scene, text: str, beyond: bool) -> Finding | str | None:
     """Whether a hidden stack reads no more than the expected relation in each of its steps.
 
     Layers that could not be seen may be many: any power of the relation is then allowed of the outputs. How
@@ -153,7 +152,7 @@ def _stepwise(
     if (
         relation is None
         or (scene.covered and spoken and not beyond)
-        or verdict.flow.relations[0].queries != content.length
+        or verdict.flow.relations[0].queries != scene.content.length
     ):
         return None
     if by_head(relation):
@@ -162,13 +161,13 @@ def _stepwise(
             "what they read together; expect the union of the heads"
         )
     for item, seen in enumerate(verdict.flow.relations):
-        one = single(relation, item).on(content.length) | Identity().on(content.length)
+        one = single(relation, item).on(scene.content.length) | Identity().on(scene.content.length)
         if kept(seen - one, verdict.real, item).num_edges == 0:
             continue
         if one.compose(one) == one:
             continue
-        found = None if scene.steps is None else scene.steps(content, one)
-        told = in_words(relation, content.length, content.length)
+        found = None if scene.steps is None else scene.steps(scene.content, one)
+        told = in_words(relation, scene.content.length, scene.content.length)
         if found is None:
             return (
                 f"the outputs read further than {told} in one step, and how many layers there are could "
@@ -188,7 +187,7 @@ def _stepwise(
     return None
 
 
-def joins_later(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
+def joins_later(verdict: FlowVerdict, scene: Scene) -> bool:
     """Whether rows take an input at their own positions while attention is about another one.
 
     No call that was seen has keys of it; where attention is hidden, each row reads its own position of it at
@@ -198,14 +197,14 @@ def joins_later(verdict: FlowVerdict, content: Content, scene: Scene) -> bool:
     if not any(seen.num_edges for seen in relations):
         return False  # it is not used at all
     read = {name for call in scene.calls for name in call.key_inputs}
-    if content.name in read:
+    if scene.content.name in read:
         return False
     if scene.covered and scene.calls:
         return bool(read)
     own = all(
         seen.queries == seen.keys and not (seen - Identity().on(seen.queries)).num_edges for seen in relations
     )
-    return own and scene.others_spread is not None and scene.others_spread(content, verdict.flow.output)
+    return own and scene.others_spread is not None and scene.others_spread(scene.content, verdict.flow.output)
 
 
 def others_spread(runner: Runner, content: Content, output: str) -> bool:
@@ -228,18 +227,18 @@ def others_spread(runner: Runner, content: Content, output: str) -> bool:
     return False
 
 
-def judge_diagonal(verdict: FlowVerdict, content: Content, scene: Scene) -> None:
+def judge_diagonal(verdict: FlowVerdict, scene: Scene) -> None:
     """Hold rows that read their own position against an expectation without it."""
     relation = overall(scene.expect)
-    if relation is None or _judged_by_calls(content, scene):
+    if relation is None or _judged_by_calls(scene):
         return
     flow, strict = verdict.flow, False
     for item, seen in enumerate(flow.relations):
-        without = left_out(single(relation, item), content.length)
+        without = left_out(single(relation, item), scene.content.length)
         if without is None or not without.any():
             continue
-        told = in_words(relation, content.length, content.length)
-        if seen.queries != content.length:
+        told = in_words(relation, scene.content.length, scene.content.length)
+        if seen.queries != scene.content.length:
             verdict.opened(
                 Compared.OWN,
                 f"{told} leaves a row's own position out, and which that is of {seen.queries} rows for "
@@ -250,7 +249,7 @@ def judge_diagonal(verdict: FlowVerdict, content: Content, scene: Scene) -> None
         read = kept(Neighborhoods.from_dense(seen.dense() & np.diag(without)), verdict.real, item)
         if not read.num_edges:
             continue
-        why = _another_path(verdict, content, scene, read)
+        why = _another_path(verdict, scene, read)
         if why is None:
             verdict.broken(Compared.OWN, edge(verdict, item, read, told, True))
         elif why:
@@ -285,20 +284,20 @@ def left_out(relation: Relation, n: int) -> np.ndarray | None:
     return ~np.asarray(closed.contains(np.arange(n), np.arange(n)))
 
 
-def _judged_by_calls(content: Content, scene: Scene) -> bool:
+def _judged_by_calls(scene: Scene) -> bool:
     """Whether the diagonal was judged call by call: what remains is the query itself or a residual."""
     return scene.covered and any(
-        content.name in call.query_inputs and expected_of(scene.expect, call) is not None
+        scene.content.name in call.query_inputs and expected_of(scene.expect, call) is not None
         for call in scene.calls
     )
 
 
-def _another_path(verdict: FlowVerdict, content: Content, scene: Scene, read: Neighborhoods) -> str | None:
+def _another_path(verdict: FlowVerdict, scene: Scene, read: Neighborhoods) -> str | None:
     """Why a row may depend on its own position all the same: a reason that leaves it open, an empty one that
     excuses it, None where there is none."""
     if verdict.role == "inner" or verdict.flow.features == 1:
         return "a loss compares each row with its own position: return what is predicted"
-    if scene.hidden or any(content.name in call.query_inputs for call in scene.calls):
+    if scene.hidden or any(scene.content.name in call.query_inputs for call in scene.calls):
         return "whether attention reads it, or the query alone, could not be seen"
     found = None if scene.own_path is None else scene.own_path(read)
     if found == "residual":

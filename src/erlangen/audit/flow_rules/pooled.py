@@ -44,16 +44,16 @@ def read_by_any(flows: Sequence[Flow]) -> list[np.ndarray]:
     ]
 
 
-def unread(verdict: FlowVerdict, content: Content, scene: Scene, runner: Runner) -> Finding | str | None:
+def unread(verdict: FlowVerdict, scene: Scene, runner: Runner) -> Finding | str | None:
     """A position that no pooled output reads, as a finding; a text where that cannot be told; None where all
     are read, or nothing is missing in these outputs."""
     flow = verdict.flow
     # Dropout takes positions away in training; rows that come out beside it show what is missing.
     if not scene.exact or scene.seen or scene.feeding.mode.train or flow.output not in scene.pooled:
         return None
-    missing = _missing(flow, content, scene)
+    missing = _missing(flow, scene)
     if missing.any() and scene.awake is not None:
-        awake = scene.awake(content, flow.output)
+        awake = scene.awake(scene.content, flow.output)
         if awake is not None:
             missing &= ~np.stack([one.dense().any(axis=0) for one in awake.relations])
         elif scene.feeding.mode.autocast:
@@ -61,9 +61,9 @@ def unread(verdict: FlowVerdict, content: Content, scene: Scene, runner: Runner)
     if not missing.any():
         return None
     item, first = (int(one) for one in np.argwhere(missing)[0])
-    text = in_words(Full(), 1, content.length)
+    text = in_words(Full(), 1, scene.content.length)
     where = f"{flow.output or 'the output'} is not seen to depend on position {first}"
-    tried = _among_other_content(runner, flow, content, np.unique(np.argwhere(missing)[:, 1]))
+    tried = _among_other_content(runner, flow, scene.content, np.unique(np.argwhere(missing)[:, 1]))
     if tried is not None and tried.all_moved:
         return None
     if tried is None or tried.by_value:
@@ -87,15 +87,15 @@ def unread(verdict: FlowVerdict, content: Content, scene: Scene, runner: Runner)
     return edge(verdict, item, Neighborhoods.from_dense(missing[item][None]), text, False)
 
 
-def _missing(flow: Flow, content: Content, scene: Scene) -> np.ndarray:
+def _missing(flow: Flow, scene: Scene) -> np.ndarray:
     """(items, positions): real positions that were changed and that no pooled output moves with."""
-    real, tried = scene.real.get(content.name), np.zeros(content.length, bool)
+    real, tried = scene.real.get(scene.content.name), np.zeros(scene.content.length, bool)
     tried[slice(None) if flow.positions is None else list(flow.positions)] = True
     rows = []
     for b in range(len(flow.relations)):
         row = tried & ~scene.read_by_any[b]
-        if real is not None and real.shape[-1] == content.length:
-            marked = np.asarray(real.reshape(len(real), -1, content.length).any(axis=1))
+        if real is not None and real.shape[-1] == scene.content.length:
+            marked = np.asarray(real.reshape(len(real), -1, scene.content.length).any(axis=1))
             row &= marked.any(axis=0) if flow.whole_batch else of_item(marked, b)
         rows.append(row)
     return np.stack(rows)

@@ -58,11 +58,11 @@ def judge_structure(examiner: Examiner, feeding: Feeding, base: Pass, content: C
         calls = list(base.calls)
         covered = not base.unexplained and not any(call.kind == "derived" for call in calls)
         scene = Scene(
-            feeding, calls, covered, [*feeding.reading.contents, content], examiner.expect,
+            feeding, content, calls, covered, [*feeding.reading.contents, content], examiner.expect,
             {one.name: feeding.reading.real(one.name) for one in feeding.reading.contents},
             exact=False,
         )  # fmt: skip
-        for one in judge_flow(flow, content, "own", scene).settled:
+        for one in judge_flow(flow, "own", scene).settled:
             ledger.enter(one if one.reason is None else replace(one, reason=f"{one.reason}; or {settle}"))
 
 
