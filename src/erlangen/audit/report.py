@@ -347,29 +347,17 @@ def _flow_json(verdict: FlowVerdict) -> dict[str, Any]:
 
 def _name(calls: list[CallVerdict]) -> str:
     """The module of a call, or several: the first and the last, unless two calls are two modules."""
-    name = calls[0].module or "(model)"
+    name, last = calls[0].module or "(model)", calls[-1].module
     if len(calls) == 2:
-        return (
-            f"{name}, {calls[1].module or '(model)'}"
-            if calls[1].module != calls[0].module
-            else f"{name} (2 calls)"
-        )
-    return name if len(calls) == 1 else f"{name} .. {calls[-1].module} ({len(calls)} calls)"
+        return f"{name}, {last or '(model)'}" if last != calls[0].module else f"{name} (2 calls)"
+    return name if len(calls) == 1 else f"{name} .. {last} ({len(calls)} calls)"
 
 
 def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
     head = (
-        "module",
-        "kind",
-        "heads",
-        "queries x keys",
-        "declared",
-        "kernel",
-        "bias",
-        "symmetry",
-        "agree",
+        "module", "kind", "heads", "queries x keys", "declared", "kernel", "bias", "symmetry", "agree",
         "expected",
-    )
+    )  # fmt: skip
     rows: list[tuple[str, ...]] = [head]
     for calls, first in groups:
         name = _name(calls)

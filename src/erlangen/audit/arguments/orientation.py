@@ -18,8 +18,9 @@ from erlangen.audit.arguments.axes import (
     length_first,
 )
 from erlangen.audit.arguments.embedding import embedding_of
+from erlangen.audit.arguments.masks import Mask
 from erlangen.audit.arguments.pad_tokens import pad_tokens
-from erlangen.audit.arguments.reading import Mask, Reading, as_content, place_masks_again, special_tokens
+from erlangen.audit.arguments.reading import Reading, as_content, place_masks_again, special_tokens
 from erlangen.audit.arguments.recurrent import states
 from erlangen.audit.arguments.roles import decoding, hiding, not_hiding
 from erlangen.audit.inputs import Content, Inputs, with_content

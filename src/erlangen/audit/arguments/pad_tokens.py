@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.arguments.reading import Mask, Reading, says_mask
+from erlangen.audit.arguments.embedding import noise_behind
+from erlangen.audit.arguments.masks import Mask, says_mask
+from erlangen.audit.arguments.reading import Reading
 from erlangen.audit.inputs import Content, Inputs, Pad, with_content
 from erlangen.audit.outputs import moved_entries
-from erlangen.audit.witnesses.runs import noise_behind
 
 Run = Callable[..., Any]
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from erlangen.audit.arguments.containers import counts_in, unreadable
 from erlangen.audit.arguments.containers import sealed as sealed_in
+from erlangen.audit.arguments.masks import Mask, mask_like, mask_shapes, says_mask, squeezed
 from erlangen.audit.inputs import Content, Inputs
 
 LABELS = {"labels", "label", "targets", "start_positions", "end_positions"}
@@ -29,81 +30,6 @@ _HIDES_TRUE = ("padding", "pad_mask", "ignore")
 """Parts of names by which a boolean mask is known to mark padding by True, as in torch.nn."""
 BLOCKS = 48
 """A long axis of samples or frames is read as about this many blocks."""
-
-
-@dataclass(frozen=True, eq=False)
-class Mask:
-    """A padding mask: one entry for each position of one input."""
-
-    name: str
-    tensor: torch.Tensor
-    content: str
-    hides: bool
-    """True: a non-zero entry marks padding. False: a zero (or very negative) entry does."""
-    lengths: int = 0
-    """The number of positions, where the mask is one length for each sequence."""
-    rate: int = 1
-    """How many positions one entry is about: a mask may be over a subsampled sequence."""
-    measured: bool = False
-    """Whether the meaning was measured by running the model, and not only read off its type and name."""
-    token: int | None = None
-    """The token that is padding, where the mask is the tokens themselves."""
-
-    def real(self) -> np.ndarray:
-        """Which positions are real; of several sequences of an item, in any of them."""
-        marked = self.by_group()
-        return marked if marked.ndim == 2 else np.asarray(marked.any(axis=1))
-
-    def by_group(self) -> np.ndarray:
-        """Which positions are real, (batch, length), or (batch, choices, length) where each item has several
-        sequences with padding of their own."""
-        tensor = self.tensor.detach()
-        if self.lengths:
-            return np.arange(self.lengths)[None, :] < tensor.cpu().numpy()[:, None]
-        if self.token is not None:
-            return (tensor != self.token).cpu().numpy()
-        tensor = tensor.reshape(_squeezed(tensor)) if tensor.dim() > 2 else tensor
-        array = (
-            (tensor.float() if tensor.is_floating_point() else tensor)
-            .cpu()
-            .numpy()
-            .repeat(self.rate, axis=-1)
-        )
-        if np.issubdtype(array.dtype, np.floating) and (array < 0).any():
-            return array > -1e3
-        marked = np.asarray(array, bool)
-        return np.logical_not(marked) if self.hides else marked
-
-    def unpadded(self) -> torch.Tensor:
-        """The mask with every position real."""
-        if self.lengths:
-            return torch.full_like(self.tensor, self.lengths)
-        if self.token is not None:
-            real = self.tensor[self.tensor != self.token]
-            index = torch.arange(self.tensor.numel(), device=real.device).reshape(self.tensor.shape) % len(
-                real
-            )
-            return torch.where(self.tensor == self.token, real[index], self.tensor)
-        additive = self.tensor.is_floating_point() and bool((self.tensor < 0).any())
-        return torch.full_like(self.tensor, 0 if self.hides or additive else 1)
-
-    def padded(self, rows: slice | int, columns: slice) -> torch.Tensor:
-        """The mask with these entries marked as padding."""
-        tensor = self.tensor.clone()
-        if self.lengths:
-            if columns.start == 0:
-                raise ValueError("lengths mark padding at the end only")
-            tensor[rows] = columns.start
-            return tensor
-        if self.token is not None:
-            tensor[rows, columns] = self.token
-            return tensor
-        additive = tensor.is_floating_point() and not self.hides and not bool((tensor == 1).all())
-        if additive:
-            tensor[rows, ..., columns] = torch.finfo(tensor.dtype).min
-        else:
-            tensor[rows, ..., columns] = torch.tensor(1 if self.hides else 0, device="cpu").to(tensor)
-        return tensor
 
 
 @dataclass(eq=False)
@@ -207,13 +133,13 @@ def read(model: nn.Module, inputs: Inputs) -> Reading:
         elif declared is not None:
             if name in declared:
                 found.contents.append(_as_content(model, name, tensor, found))
-            elif _mask_like(name, tensor):
+            elif mask_like(name, tensor):
                 waiting.append((name, tensor))
         elif _last(name) in LABELS or _last(name).endswith("_labels") or is_labels(tensor, found):
             found.labels.append(_as_content(model, name, tensor, found, labels=True))
         elif tensor.dtype == torch.bool and tensor.dim() == 2 and not (found.contents or says_mask(name)):
             found.contents.append(_as_content(model, name, tensor, found))  # unless it is seen to hide
-        elif _mask_like(name, tensor) and (found.contents or len(leaves) > 1):
+        elif mask_like(name, tensor) and (found.contents or len(leaves) > 1):
             waiting.append((name, tensor))
         elif (why := _not_content(name, tensor, found, graph)) is not None:
             found.ignored[name] = why
@@ -270,7 +196,7 @@ def _place_mask(inputs: Inputs, name: str, tensor: torch.Tensor, found: Reading)
     about = (inputs.padding or {}).get(name)
     fitting = [
         one for one in found.sequences
-        if (about is None or one.name == about) and _squeezed(tensor) in _mask_shapes(one)
+        if (about is None or one.name == about) and squeezed(tensor) in mask_shapes(one)
     ]  # fmt: skip
     if not fitting:
         _place_coarse_mask(name, tensor, found)
@@ -308,29 +234,8 @@ def _place_coarse_mask(name: str, tensor: torch.Tensor, found: Reading) -> None:
         found.masks.append(Mask(name, tensor, one.name, hides, rate=one.length // size))
 
 
-def _squeezed(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The shape of a mask of keys, which may be given as (batch, 1, 1, keys)."""
-    shape = tuple(tensor.shape)
-    return (shape[0], shape[-1]) if len(shape) > 2 and all(size == 1 for size in shape[1:-1]) else shape
-
-
-def _mask_shapes(content: Content) -> list[tuple[int, ...]]:
-    if content.batch_axis is None:
-        return [(content.length,)]
-    shapes: list[tuple[int, ...]] = [(content.batch, content.length)]
-    if content.axis == 2 and content.batch_axis == 0 and content.pool is not None:
-        shapes.append(tuple(content.tensor.shape[:3]))  # (batch, choices, length)
-    return shapes
-
-
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def says_mask(name: str) -> bool:
-    """Whether the name of an input says that it marks positions to be left out, or to be kept."""
-    last = _last(name).lower()
-    return any(word in last for word in ("mask", "valid", "pad", "keep", "ignore", "visible"))
 
 
 def _features(name: str, tensor: torch.Tensor, found: Reading) -> bool:
@@ -343,21 +248,6 @@ def _features(name: str, tensor: torch.Tensor, found: Reading) -> bool:
         return tensor.shape[0] == first.batch and tensor.shape[1] > 1 and tensor.shape[1] not in lengths
     pairs = tensor.shape[-1] in lengths
     return tensor.shape[0] == first.batch and tensor.shape[1] in lengths and not pairs
-
-
-def _mask_like(name: str, tensor: torch.Tensor) -> bool:
-    """Booleans, and numbers that only say yes or no or are added to scores to hide keys."""
-    if tensor.dtype == torch.bool:
-        return True
-    if tensor.dim() < 2 or tensor.is_complex():
-        return False
-    if tensor.is_floating_point():
-        off = tensor[tensor != 0]
-        hidden = bool((off <= -1e3).all()) and tensor.dim() >= 2
-        return bool(hidden and (off.numel() or "mask" in name)) or (
-            "mask" in name and bool(((tensor == 0) | (tensor == 1)).all())
-        )
-    return says_mask(name) and "masked" not in name and bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def is_labels(tensor: torch.Tensor, found: Reading) -> bool:
@@ -501,8 +391,7 @@ def _pool(model: nn.Module, tokens: torch.Tensor, labels: bool = False) -> torch
 
 
 def contents(model: nn.Module, inputs: Inputs) -> list[Content]:
-    """The inputs whose positions carry content, read off their shapes and types; see
-    `erlangen.audit.arguments.reading`."""
+    """The inputs whose positions carry content, read off their shapes and types."""
     return [content for content in read(model, inputs).contents if content.axis is not None]
 
 

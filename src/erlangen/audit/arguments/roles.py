@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from erlangen.audit.arguments.reading import Mask, Reading, is_labels, says_mask
+from erlangen.audit.arguments.masks import Mask, says_mask
+from erlangen.audit.arguments.reading import Reading, is_labels
 from erlangen.audit.inputs import Content, Inputs, with_content
 from erlangen.audit.outputs import floating
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from erlangen.audit.arguments.containers import holds_keys
-from erlangen.audit.arguments.reading import SOUND, Mask
+from erlangen.audit.arguments.masks import Mask
+from erlangen.audit.arguments.reading import SOUND
 from erlangen.audit.arguments.resized import cut, may_cut, more_items
 from erlangen.audit.feeding import FEEDINGS, Alike, Feeding, Given, Way, register
 from erlangen.audit.inputs import Content, Inputs

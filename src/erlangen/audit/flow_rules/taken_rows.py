@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from erlangen.audit.arguments.reading import Mask
+from erlangen.audit.arguments.masks import Mask
 from erlangen.audit.calls.real import of_item
 from erlangen.audit.capture.tape import name_of
 from erlangen.audit.inputs import Content
