@@ -15,7 +15,7 @@ from erlangen.audit.flow_rules.bounds import bounds, columns
 from erlangen.audit.flow_rules.inside import Inside
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content, with_content
-from erlangen.audit.obligations import OPEN
+from erlangen.audit.obligations import HELD, OPEN
 from erlangen.audit.state import Snapshot
 from erlangen.audit.witnesses.double import copied, recast
 from erlangen.audit.witnesses.flow import Flow, measure
@@ -135,8 +135,9 @@ def settle_rounded(verdict: FlowVerdict, scene: Scene, inside: Inside, runner: R
             f"not all that is expected is seen, and {where[0]} makes integers of numbers that read more: "
             "small changes end there; expect AtMost(...) to leave missing edges out"
         )
+    ended = HELD if reason is None else OPEN
     verdict.settled = [
-        replace(one, state=OPEN, finding=None, reason=reason) if _missing(one.finding) else one
+        replace(one, state=ended, finding=None, reason=reason) if _missing(one.finding) else one
         for one in verdict.settled
     ]
     if _missing(verdict.counterexample):
