@@ -8,8 +8,8 @@ from torch import nn
 
 import erlangen as er
 from erlangen.audit import audit
+from erlangen.audit.arguments.reading import read
 from erlangen.audit.inputs import Inputs
-from erlangen.audit.reading import read
 from erlangen.audit.state import untouched
 from erlangen.audit.witnesses.flow import batch_leaks
 from erlangen.audit.witnesses.runs import Mode, Runner

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 import erlangen as er
 from erlangen.audit import audit
+from erlangen.audit.flow_rules.beside import separating
 from erlangen.audit.witnesses import runs
-from erlangen.audit.witnesses.beside import separating
-from erlangen.audit.witnesses.flow import spread
+from erlangen.audit.witnesses.rounding import spread
 
 N = 300
 
@@ -24,7 +24,6 @@ CLOCK = {"time": 0.0}
 def clock(monkeypatch):
     CLOCK["time"] = 0.0
     monkeypatch.setattr(runs, "now", lambda: CLOCK["time"])
-    monkeypatch.setattr("erlangen.audit.examine.now", lambda: CLOCK["time"])
     return CLOCK
 
 

@@ -611,7 +611,7 @@ def test_padding_rows_of_backends_do_not_count():
 
 
 def test_rounding_and_what_is_more():
-    from erlangen.audit.closeness import Rows, difference_of, nudged
+    from erlangen.audit.comparing.closeness import Rows, difference_of, nudged
     from erlangen.audit.inputs import Inputs
 
     model, x = stack([[CAUSAL]] * 2, N), vectors(N)

@@ -13,7 +13,10 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import erlangen as er
 from audit_models import stack, vectors
 from erlangen.audit import AtMost, Inputs, audit, flow
-from erlangen.audit.witnesses.flow import suffix_flow
+from erlangen.audit.arguments.reading import read
+from erlangen.audit.state import untouched
+from erlangen.audit.witnesses.rounding import differs
+from erlangen.audit.witnesses.runs import Mode, Runner
 from erlangen.errors import DataError
 from erlangen.relations import Neighborhoods
 
@@ -362,6 +365,24 @@ def test_an_output_without_numbers_is_refused():
     report = audit(Silent(), vectors(4), er.Causal())
     assert report.verdict == "undecided"
     assert any("the flow was not measured" in text for text in report.warnings)
+
+
+def suffix_flow(model: nn.Module, inputs: Inputs) -> list[tuple[int, int, int]]:
+    """Rows that read the future: change all positions from j on, and rows before j must not move.
+
+    Returns (item, row, j) for every row that did; an empty list settles causality in n runs.
+    """
+    reading = read(model, inputs)
+    content = reading.contents[0]
+    with untouched(model) as snapshot:
+        runner = Runner(model, inputs, reading, snapshot, Mode("as it is", train=model.training))
+        place = runner.places()[0]
+        base, moved = place.rows(runner.base()), []
+        for j in range(1, content.length):
+            rows = place.rows(runner.changed(content, range(j, content.length)))
+            changed = differs(rows, base)[0].numpy()
+            moved += [(int(b), int(i), j) for b, i in np.argwhere(changed) if i < j]
+    return moved
 
 
 def test_suffixes_settle_causality():

@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 import erlangen as er
 from audit_models import stack, vectors
-from erlangen.audit import audit, flow, holdings
+from erlangen.audit import audit, flow
 from erlangen.audit.capture.session import Session
+from erlangen.audit.holding import holdings
 from erlangen.audit.inputs import Inputs
 from erlangen.audit.state import Snapshot, untouched
 from erlangen.errors import DataError, ParameterError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from erlangen.audit.building import built
+from erlangen.audit.small.building import built
 from erlangen.audit.targets import resolve
 from erlangen.errors import DataError, ParameterError
 

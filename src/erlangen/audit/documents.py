@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Set
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.examine import Examination
+from erlangen.audit.calls.real import of_item
+from erlangen.audit.case import Examination
 from erlangen.audit.expect import Expectation, Expected, bound_of, overall
-from erlangen.audit.feedings import Feeding
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.obligations import Ledger
-from erlangen.relations import Batch, Documents, PerHead
+from erlangen.relations import Documents
 
 Packing = tuple[str, np.ndarray]
 """What to call a part, and the number of the part of each position, (batch or 1, positions)."""
@@ -27,11 +27,11 @@ def name_documents(
     shown: list[tuple[Feeding, Examination]],
     expect: Expectation,
     model: nn.Module,
-    varying: Mapping[str, str],
+    deciding: Set[str],
 ) -> None:
     """Fill in the documents of every finding about an edge, in the ledger and on the calls and flows."""
     by_label = {feeding.label: (feeding, result) for feeding, result in shown}
-    packed = {label: list(_packed(feeding, model, varying)) for label, (feeding, _) in by_label.items()}
+    packed = {label: list(_packed(feeding, model, deciding)) for label, (feeding, _) in by_label.items()}
 
     def named(finding: Finding | None) -> Finding | None:
         if finding is None or finding.pair is None or finding.where not in by_label:
@@ -40,7 +40,7 @@ def name_documents(
         found = _expected(finding, result, expect)
         for name, parts in [*([] if found is None else [found]), *packed[finding.where]]:
             if parts.shape[1] == _length(finding, result):
-                row = parts[min(finding.item or 0, len(parts) - 1)]
+                row = of_item(parts, finding.item or 0)
                 query, key = finding.pair
                 if min(row[query], row[key]) < 0:
                     continue  # padding is of no document
@@ -82,12 +82,7 @@ def _expected(finding: Finding, result: Examination, expect: Expectation) -> Pac
 
 
 def _documents(expected: Expected, item: int, head: int) -> Iterator[Documents]:
-    relation: Any = bound_of(expected)
-    if isinstance(relation, Batch):
-        relation = relation.members[min(item, len(relation) - 1)]
-    if isinstance(relation, PerHead):
-        relation = relation.members[min(head, len(relation) - 1)]
-    waiting = [relation]
+    waiting = [of_item(of_item(bound_of(expected).grid(), item), head)]
     while waiting:
         one = waiting.pop()
         if isinstance(one, Documents):
@@ -95,7 +90,7 @@ def _documents(expected: Expected, item: int, head: int) -> Iterator[Documents]:
         waiting += getattr(one, "operands", ())
 
 
-def _packed(feeding: Feeding, model: nn.Module, varying: Mapping[str, str]) -> Iterator[Packing]:
+def _packed(feeding: Feeding, model: nn.Module, deciding: Set[str]) -> Iterator[Packing]:
     """The inputs that pack several documents into a sequence: ids, lengths summed up, positions."""
     for name, tensor in feeding.inputs.leaves(model).items():
         if tensor.is_floating_point() or tensor.is_complex() or tensor.dim() not in (1, 2) or not len(tensor):
@@ -103,8 +98,7 @@ def _packed(feeding: Feeding, model: nn.Module, varying: Mapping[str, str]) -> I
         if tensor.dtype == torch.bool or not tensor.shape[-1]:
             continue
         values = tensor.detach().cpu().numpy().reshape(-1, tensor.shape[-1])
-        decides = f"on the content of {name}" in varying.values()
-        if decides or feeding.reading.ignored.get(name) == "it decides which keys are read":
+        if name in deciding:
             if all(_in_runs(row) for row in values):
                 yield "document" if "doc" in name.lower() else name, values
         elif _sums(values):

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from erlangen.audit.calls.real import of_item
 from erlangen.audit.findings import Finding
 from erlangen.audit.observed import Measured
 from erlangen.audit.wording import wanted, without_masks
 from erlangen.errors import ErlangenError, ParameterError
-from erlangen.relations import Batch, Neighborhoods, PerHead, Relation, WeightedRelation
+from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
+from erlangen.relations.protocol import AnyRelation
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class AtMost:
     relation: Relation | PerHead | Batch
 
     def __post_init__(self) -> None:
-        if not isinstance(self.relation, Relation | PerHead | Batch):
+        if isinstance(self.relation, AtMost) or not is_expected(self.relation):
             raise ParameterError(f"AtMost takes a relation, such as Causal(); got {self.relation!r}")
 
     def __str__(self) -> str:
@@ -41,6 +46,12 @@ class RaisingExpectation(ParameterError):
 
 Expected = Relation | PerHead | Batch | AtMost
 Expectation = Expected | Mapping[str, Expected] | Callable[[Measured], Expected | None] | None
+
+
+def is_expected(value: Any) -> TypeIs[Expected]:
+    """Whether a value is a relation of pairs without weights, one or several, or an upper bound of such."""
+    one = value.relation if isinstance(value, AtMost) else value
+    return isinstance(one, AnyRelation) and one.arity == 2 and one.weights is None and not one.is_bound
 
 
 def bound_of(expected: Expected) -> Relation | PerHead | Batch:
@@ -58,7 +69,7 @@ def overall(expect: Expectation) -> Expected | None:
     """The one relation expected of the whole model: the relation itself, or that of the pattern `*`."""
     if isinstance(expect, Mapping):
         return expect.get("*")
-    return expect if isinstance(expect, Expected) else None
+    return expect if is_expected(expect) else None
 
 
 def about_the_whole(expect: Expectation, calls: list[Measured]) -> bool:
@@ -78,10 +89,7 @@ def has_own_size(expect: Expectation) -> bool:
     """
     relations = expect.values() if isinstance(expect, Mapping) else [expect]
     for one in relations:
-        if not isinstance(one, Expected):
-            continue
-        member: Any = bound_of(one)
-        for part in getattr(member, "members", [member]):
+        for part in bound_of(one).items if is_expected(one) else ():
             try:
                 for size in (7, 11):
                     part.on(size)
@@ -90,22 +98,21 @@ def has_own_size(expect: Expectation) -> bool:
     return False
 
 
-def about_given_alone(expect: Expectation, label: str, resized: bool) -> bool:
-    """Whether an expectation cannot be held under another feeding: it speaks of one size, or it says item by
-    item what the audit's own padding changes, or of items what another batch has not.
+def about_given_alone(expect: Expectation, other_items: bool, other_content: bool) -> bool:
+    """Whether an expectation cannot be held under another feeding: it speaks of one size, and content or
+    sizes are others there, or it says item by item what other items, or padding of the audit's own, change.
 
     >>> from erlangen.relations import Causal, Full, Padding
-    >>> about_given_alone(Batch([Full(), Padding(9)]), "padded left", False)
+    >>> about_given_alone(Batch([Full(), Padding(9)]), True, False)
     True
-    >>> about_given_alone(Causal(), "padded left", False)
+    >>> about_given_alone(Causal(), True, True)
     False
     """
-    if label.startswith(("padded", "other sizes")):
+    if other_items:
         relations = expect.values() if isinstance(expect, Mapping) else [expect]
-        bounds = [bound_of(one) for one in relations if isinstance(one, Expected)]
-        if any(isinstance(one, Batch) and len(set(one.members)) > 1 for one in bounds):
+        if any(len(set(bound_of(one).items)) > 1 for one in relations if is_expected(one)):
             return True
-    return (label in ("other content", "special tokens") or resized) and has_own_size(expect)
+    return other_content and has_own_size(expect)
 
 
 def at_most(expect: Expectation) -> Expectation:
@@ -117,14 +124,14 @@ def at_most(expect: Expectation) -> Expectation:
     """
     if expect is None or isinstance(expect, AtMost):
         return expect
-    if isinstance(expect, Relation | PerHead | Batch):
-        return AtMost(expect)
+    if is_expected(expect):
+        return AtMost(bound_of(expect))
     if isinstance(expect, Mapping):
         return {pattern: one if isinstance(one, AtMost) else AtMost(one) for pattern, one in expect.items()}
 
     def bounded(call: Measured) -> Expected | None:
         answer = expect(call)
-        return AtMost(answer) if isinstance(answer, Relation | PerHead | Batch) else answer
+        return AtMost(answer) if is_expected(answer) and not isinstance(answer, AtMost) else answer
 
     return bounded
 
@@ -138,22 +145,22 @@ def check_expectation(expect: Any) -> None:
     erlangen.errors.ParameterError: expect must be a relation, a mapping from module-name patterns to
     relations, or a callable; got 'causal'; write it without quotation marks, as er.Causal()
     """
-    if expect is None or isinstance(expect, Expected):
+    if expect is None or is_expected(expect):
         return
     for one in expect.values() if isinstance(expect, Mapping) else (expect,):
-        if isinstance(one, type) and issubclass(one, Relation | PerHead | Batch):
+        if isinstance(one, type) and issubclass(one, AnyRelation):
             raise ParameterError(
                 f"expect is the class {one.__name__}, not a relation: write {one.__name__}(...) with its "
                 "parameters, such as Causal() or Window(lookback=3)"
             )
-        if isinstance(one, WeightedRelation):
+        if isinstance(one, AnyRelation) and one.weights is not None:
             raise ParameterError(
                 f"weights are measured, not expected: expect {one.support!r} in place of {one!r}, and read "
                 "the weights off each call"
             )
     if isinstance(expect, Mapping):
         for pattern, relation in expect.items():
-            if not isinstance(pattern, str) or not isinstance(relation, Expected):
+            if not isinstance(pattern, str) or not is_expected(relation):
                 raise ParameterError(f"expect maps patterns to relations; got {pattern!r}: {relation!r}")
         return
     if not callable(expect):
@@ -168,10 +175,10 @@ def check_batch(expect: Expectation, batch: int) -> None:
     """Raise unless every `Batch` that is expected has one relation for each sequence of the inputs, or one
     for all."""
     for one in expect.values() if isinstance(expect, Mapping) else (expect,):
-        member = bound_of(one) if isinstance(one, Expected) else None
-        if isinstance(member, Batch) and len(member) not in (1, batch):
+        items = len(bound_of(one).items) if is_expected(one) else 1
+        if items not in (1, batch):
             raise ParameterError(
-                f"expected {one}: Batch has {len(member)} relations, and the inputs are a batch of {batch}"
+                f"expected {one}: Batch has {items} relations, and the inputs are a batch of {batch}"
             )
 
 
@@ -183,7 +190,7 @@ def expected_of(expect: Expectation, call: Measured) -> Expected | None:
     """
     if expect is None:
         return None
-    if isinstance(expect, Expected):
+    if is_expected(expect):
         return expect if call.kind == "self" else None
     if isinstance(expect, Mapping):
         return next((r for pattern, r in expect.items() if fnmatchcase(call.module, pattern)), None)
@@ -194,7 +201,7 @@ def expected_of(expect: Expectation, call: Measured) -> Expected | None:
             f"expect({call.module!r}) raised {type(error).__name__}: {error} (a call of {call.queries} "
             f"queries and {call.keys} keys): let it return a relation, or None where nothing is expected"
         ) from error
-    if answer is not None and not isinstance(answer, Expected):
+    if answer is not None and not is_expected(answer):
         raise ParameterError(f"expect({call.module!r}) must be a relation or None, got {answer!r}")
     return answer
 
@@ -203,11 +210,9 @@ def bind_expected(
     relation: Expected, call: Measured, item: int, head: int, real_keys: np.ndarray | None
 ) -> Neighborhoods:
     """The expected neighborhoods of one item and head; keys that are padding are expected to be unread."""
-    member: Any = bound_of(relation)
-    if isinstance(member, Batch):
-        member = member.members[_within(item, len(member), call, relation, "batch items")]
-    if isinstance(member, PerHead):
-        member = member.members[_within(head, len(member), call, relation, "heads")]
+    cells = bound_of(relation).grid()
+    heads = cells[_within(item, len(cells), call, relation, "batch items")]
+    member = heads[_within(head, len(heads), call, relation, "heads")]
     try:
         bound = member.on(call.queries, call.keys)
     except ErlangenError as error:
@@ -228,13 +233,12 @@ def _within(index: int, size: int, call: Measured, relation: Expected, what: str
 
 def _check_members(relation: Expected, call: Measured) -> None:
     """Raise unless a `PerHead` has one relation for each head."""
-    member: Any = bound_of(relation)
-    for part in member.members if isinstance(member, Batch) else [member]:
-        if isinstance(part, PerHead) and len(part) not in (1, call.heads):
-            raise ParameterError(
-                f"expected {relation} of {call.module!r}, which has {call.heads} heads: PerHead has "
-                f"{len(part)} relations, which is {'more' if len(part) > call.heads else 'less'} than that"
-            )
+    heads = len(bound_of(relation).grid()[0])
+    if heads not in (1, call.heads):
+        raise ParameterError(
+            f"expected {relation} of {call.module!r}, which has {call.heads} heads: PerHead has {heads} "
+            f"relations, which is {'more' if heads > call.heads else 'less'} than that"
+        )
 
 
 def first_break(
@@ -285,7 +289,7 @@ def _real_at(real: np.ndarray | None, item: int, head: int, heads: int) -> np.nd
     their heads stand one after the other."""
     if real is None:
         return None
-    found = real[min(item, len(real) - 1)]
+    found = of_item(real, item)
     return found if found.ndim == 1 else found[head * len(found) // heads]
 
 

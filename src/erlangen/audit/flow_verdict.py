@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from erlangen.audit.calls.real import Real, kept, of_item
 from erlangen.audit.expect import Expectation
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe
 from erlangen.audit.inputs import Content
+from erlangen.audit.obligations import BROKEN, HELD, OPEN, Compared, Obligation, Subject
 from erlangen.audit.observed import Measured
 from erlangen.audit.support import Support
-from erlangen.audit.verdict import kept, kind_of
+from erlangen.audit.verdict import UNDECIDED
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import told, words
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation
@@ -44,11 +47,13 @@ class FlowVerdict:
     """The real rows of each item, where padding is marked."""
     real_keys: np.ndarray | None = None
     """The real positions of each item of the input that is read."""
-    settled: list[tuple[str, Finding | None, str | None]] = field(default_factory=list)
-    """What was compared: (what, the finding if it is broken, the reason if it is open)."""
+    settled: list[Obligation] = field(default_factory=list)
+    """What was compared, and how it ended."""
     notes: list[str] = field(default_factory=list)
     wrong: dict[int, tuple[Neighborhoods, bool]] = field(default_factory=dict)
     """Item -> the edges that break the expectation, and whether they are extra; for the picture."""
+    bias: str | None = UNDECIDED
+    """The kind of the measured dependence, where items agree on one."""
     unseen: bool = False
     """Whether rows read more than the seen calls carry, by layers that were not seen and are as expected."""
 
@@ -99,14 +104,8 @@ class FlowVerdict:
             return (
                 f"a flow seen at {len(self.flow.positions or ())} of {self.flow.relations[0].keys} positions"
             )
-        rows = None if self.real is None else np.flatnonzero(self.real[min(item, len(self.real) - 1)])
+        rows = None if self.real is None else np.flatnonzero(of_item(self.real, item))
         return words(self.flow.relations[item], None, rows)
-
-    @cached_property
-    def bias(self) -> str | None:
-        """The kind of the measured dependence, where items agree on one."""
-        kinds = {kind_of(bound) for bound in set(self.flow.relations)}
-        return kinds.pop() if len(kinds) == 1 else None
 
     @cached_property
     def future_edges(self) -> int | None:
@@ -123,19 +122,44 @@ class FlowVerdict:
         """The flow, in words."""
         return f"{self.flow.content} -> {self.flow.output or 'output'}"
 
-    def held(self, what: str) -> None:
-        """Compared, and as it must be."""
-        self.settled.append((f"{self.name}: {what}", None, None))
+    def subject(self, compared: Compared, told: str | None = None) -> Subject:
+        """What is compared of this flow."""
+        return Subject(compared, input=self.flow.content, output=self.flow.output, told=told)
 
-    def broken(self, what: str, finding: Finding) -> None:
+    def held(self, compared: Compared, told: str | None = None) -> None:
+        """Compared, and as it must be."""
+        self.settled.append(Obligation(self.where, self.subject(compared, told), HELD))
+
+    def broken(self, compared: Compared, finding: Finding, told: str | None = None) -> None:
         """Compared, and not as it must be."""
-        self.settled.append((f"{self.name}: {what}", finding, None))
+        self.settled.append(Obligation(self.where, self.subject(compared, told), BROKEN, finding))
         if self.counterexample is None and finding.kind in ("edge", "padding"):
             self.counterexample = finding
 
-    def opened(self, what: str, reason: str) -> None:
+    def settle(self, compared: Compared, finding: Finding | None, told: str | None = None) -> None:
+        """Compared: broken if there is a finding, otherwise held."""
+        if finding is None:
+            self.held(compared, told)
+        else:
+            self.broken(compared, finding, told)
+
+    def opened(self, compared: Compared, reason: str, told: str | None = None) -> None:
         """Not compared."""
-        self.settled.append((f"{self.name}: {what}", None, reason))
+        self.settled.append(Obligation(self.where, self.subject(compared, told), OPEN, reason=reason))
+
+    @property
+    def right(self) -> bool:
+        """Whether everything that was compared is as it must be, and nothing is open."""
+        return all(one.state == HELD for one in self.settled)
+
+    @property
+    def wrong_somewhere(self) -> bool:
+        """Whether anything that was compared is broken."""
+        return any(one.state == BROKEN for one in self.settled)
+
+    def leave_out(self, state: str) -> None:
+        """Take out what ended so."""
+        self.settled = [one for one in self.settled if one.state != state]
 
     def found(self, **fields: Any) -> Finding:
         """A finding about this flow."""
@@ -147,31 +171,27 @@ class FlowVerdict:
 class Scene:
     """Everything that flows of one feeding are judged by."""
 
-    label: str
+    feeding: Feeding
+    content: Content
+    """The input whose content is changed."""
     calls: list[Measured]
     covered: bool
     """Whether every attention call was explained and is one of positions."""
     contents: list[Content]
     expect: Expectation
-    real: dict[str, np.ndarray | None]
+    real: Real
     exact: bool = True
     """Whether missing edges count: not in low precision, where a small dependence vanishes."""
     steps: Callable[[Content, Neighborhoods], tuple[str, Any] | None] | None = None
-    """Looks inside the model for the steps in which a hidden stack reads: see `erlangen.audit.inside`."""
+    """Looks inside the model for the steps in which a hidden stack reads: see `inside.py`."""
     hidden: bool = False
     """Whether there is attention that could not be explained."""
     own_path: Callable[[Neighborhoods], str | None] | None = None
     """Looks inside the model for a path on which rows depend on their own positions."""
-    own_padding: bool = False
-    """Whether the padding was added by the audit, and not given."""
-    labels: bool = False
-    """Whether labels were given, which a loss reads at every position."""
     losses: Callable[[], set[str]] = set
     """The outputs that a loss function returned for each token."""
     labelled: np.ndarray | None = None
     """Which rows have a label that counts; None where all have."""
-    named: frozenset[str] = frozenset()
-    """The inputs that the user named as those whose positions carry content."""
     may_follow: set[tuple[str, str]] = field(default_factory=set)
     """(input, output) of which the given inputs show that rows may follow the positions, which are few."""
     follow: set[tuple[str, str]] = field(default_factory=set)
@@ -193,7 +213,7 @@ class Scene:
     read_by_any: list[np.ndarray] = field(default_factory=list)
     """For each item, which positions any of these moves with."""
     taken: Callable[[Flow, int, int], str] | None = None
-    """Whether a pooled output takes the row at a position of an item; see `erlangen.audit.taken_rows`."""
+    """Whether a pooled output takes the row at a position of an item; see `taken_rows.py`."""
     others_spread: Callable[[Content, str], bool] | None = None
     """Whether rows of an output read other positions of another input than their own."""
     awake: Callable[[Content, str], Flow | None] | None = None
@@ -204,3 +224,18 @@ class Scene:
     where there is no mask of one row for each item."""
     rounds: Callable[[int | None, int], str | None] | None = None
     """Where what a row, or any, reads of a position reaches an operation that rounds inside the model."""
+
+    @property
+    def own_padding(self) -> bool:
+        """Whether the padding was added by the audit, and not given."""
+        return bool(self.feeding.pads)
+
+    @property
+    def labels(self) -> bool:
+        """Whether labels were given, which a loss reads at every position."""
+        return bool(self.feeding.reading.labels)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The inputs that the user named as those whose positions carry content."""
+        return frozenset(self.feeding.inputs.content or ())

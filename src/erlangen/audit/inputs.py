@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.containers import Packed, gathered, leaves, made, mapped, unpacked
+from erlangen.audit.arguments.containers import Packed, gathered, leaves, made, mapped, unpacked
 from erlangen.errors import DataError, ParameterError
 
 
@@ -260,18 +260,3 @@ def changed_together(inputs: Inputs, content: Content, positions: Any, item: int
 def with_content(inputs: Inputs, content: Content, tensor: torch.Tensor) -> Inputs:
     """The inputs with this content replaced, wherever the tensor was passed."""
     return inputs.map(lambda part: tensor if part is content.tensor else part)
-
-
-def contents(model: nn.Module, inputs: Inputs) -> list[Content]:
-    """The inputs whose positions carry content, read off their shapes and types; see
-    `erlangen.audit.reading`."""
-    from erlangen.audit.reading import read
-
-    return [content for content in read(model, inputs).contents if content.axis is not None]
-
-
-def real_positions(model: nn.Module, inputs: Inputs, content: Content) -> np.ndarray | None:
-    """Which positions of each item are real, shape (batch, length); None when no padding is marked."""
-    from erlangen.audit.reading import read
-
-    return read(model, inputs).real(content.name)

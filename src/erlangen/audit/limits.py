@@ -1,27 +1,33 @@
-"""Where an audit is weak: what these inputs could not show."""
+"""What an audit tried, where it is weak, and what an expectation was not held against."""
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
 
+from erlangen.audit.arguments.reading import Reading
+from erlangen.audit.arguments.sizes import named_sizes
+from erlangen.audit.case import Examination, Examiner
+from erlangen.audit.expect import about_the_whole
+from erlangen.audit.feeding import Feeding
 from erlangen.audit.inputs import Content
-from erlangen.audit.possible_sizes import possible_sizes
-from erlangen.audit.sizes import named_sizes
+from erlangen.audit.obligations import Compared, Subject
+from erlangen.audit.observed import Measured, Pass
+from erlangen.audit.report import Coverage
 from erlangen.audit.verdict import CallVerdict
 from erlangen.relations import Window
 
 
 def limits(
-    model: nn.Module,
-    calls: list[CallVerdict],
-    contents: list[Content],
-    padded: bool,
-    longest: int,
-    batch: int,
+    examiner: Examiner, calls: list[CallVerdict], contents: list[Content], fed: list[Reading]
 ) -> list[str]:
-    """What was not, or could not be, tried. `longest` is the longest sequence that was fed, and
-    `batch` the largest batch."""
-    found = []
+    """What was not, or could not be, tried: `calls` and `contents` are those of the given inputs, `fed` is
+    all that was fed."""
+    model, found = examiner.model, list[str]()
+    padded = any(not mask.real().all() for one in fed for mask in one.masks)
+    longest = max((content.length for one in fed for content in one.sequences), default=0)
+    batch = max((content.batch for one in fed for content in one.sequences), default=0)
     for name, size in named_sizes(model):
         if longest and longest <= size:
             found.append(
@@ -57,29 +63,132 @@ def limits(
         found.append("no padding was tried")
     if contents and batch == 1 and contents[0].batch_axis is not None:
         found.append("a batch of one sequence cannot show whether sequences of a batch read each other")
+    if examiner.flow and not contents:
+        found.append("no input with positions was recognised: the flow was not measured")
     return found
-
-
-SAID = 4
-"""So many integers that may be lengths are named."""
-
-
-def uncrossed(model: nn.Module, longest: int) -> str:
-    """The integers that may be lengths and that no input crossed; empty without one. No input crosses the
-    size of a table of embeddings: one may be as long."""
-    named = {size for _, size in named_sizes(model)}
-    tables = {one.num_embeddings for one in model.modules() if isinstance(one, nn.Embedding)}
-    found = [
-        f"{name} = {size}"
-        for name, size in reversed(possible_sizes(model))
-        if longest and size >= longest + (size in tables) and size not in named
-    ]
-    if not found:
-        return ""
-    more = f" and {len(found) - SAID} more" if len(found) > SAID else ""
-    return f"beyond {', '.join(found[:SAID])}{more}: if that is a length, give longer inputs"
 
 
 def _is_local(call: CallVerdict, contents: list[Content]) -> bool:
     """Whether a self-attention call sees fewer positions than every input has."""
     return call.kind == "self" and all(call.queries < content.length for content in contents)
+
+
+def tried(done: list[tuple[Feeding, Examination]]) -> dict[str, Any]:
+    """Lengths, batch sizes, modes, feedings and token range that were tried: those of the given feeding
+    first."""
+    contents = [one for feeding, _ in done for one in feeding.reading.sequences]
+    tokens = [one.pool for one in contents if one.pool is not None]
+    sampled = {trial.label: trial.sampled for _, trial in done if trial.sampled is not None}
+    return {
+        "lengths": sorted({one.length for one in contents}),
+        "batch": sorted({feeding.reading.batch for feeding, _ in done}),
+        "modes": list(dict.fromkeys(feeding.mode.name for feeding, _ in done)),
+        "feedings": [trial.label for _, trial in done],
+        "tokens": [int(min(pool.min() for pool in tokens)), int(max(pool.max() for pool in tokens))]
+        if tokens
+        else None,
+        "sampled": {label: list(pair) for label, pair in sampled.items()},
+        "beside attention": done[0][1].beside,
+        "added": list(dict.fromkeys(feeding.added for feeding, _ in done if feeding.added)),
+        "groups": {trial.label: trial.groups for _, trial in done if trial.groups},
+    }
+
+
+def judge_patterns(examiner: Examiner, passes: list[Pass]) -> None:
+    """A pattern that matches no call is open: a module was renamed, and nobody would notice."""
+    expect = examiner.expect
+    calls = [call for one in passes for call in one.calls]
+    if not isinstance(expect, Mapping):
+        return
+    for pattern in expect:
+        if pattern == "*" and about_the_whole(expect, calls):
+            continue  # then it is about the whole model
+        first = {
+            call.module: next(p for p in expect if fnmatchcase(call.module, p))
+            for call in calls
+            if fnmatchcase(call.module, pattern)
+        }
+        if pattern in first.values():
+            examiner.ledger.held("given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r} is used"))
+        elif first:
+            earlier = ", ".join(repr(one) for one in dict.fromkeys(first.values()))
+            examiner.ledger.open(
+                "given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r}"),
+                f"the pattern {pattern!r} matches {_few(list(first))}, which {earlier} takes before it: the "
+                "first pattern that matches counts, so put the narrower one first",
+            )  # fmt: skip
+        else:
+            examiner.ledger.open(
+                "given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r}"),
+                f"the pattern {pattern!r} matches no attention call; calls are {_names(calls)}",
+            )  # fmt: skip
+
+
+def not_judged(examiner: Examiner, results: list[Examination]) -> list[str]:
+    """Modules whose calls the expectation does not speak about; those of summaries are judged by the flow.
+
+    Of other feedings, whose sizes an expectation may not fit, modules count that the given inputs do not run.
+    """
+    seen = {call.module for call in results[0].calls}
+    calls = [call for one in results for call in one.calls if one is results[0] or call.module not in seen]
+    silent = [call for call in calls if call.expected is None and call.kind != "derived"]
+    return [] if examiner.expect is None else list(dict.fromkeys(call.module or "(model)" for call in silent))
+
+
+def _names(calls: list[Measured]) -> str:
+    return _few(list(dict.fromkeys(call.module for call in calls)))
+
+
+def _few(modules: list[str]) -> str:
+    names = [name or "(model)" for name in modules]
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "none"
+
+
+def judge_coverage(examiner: Examiner, coverage: Coverage, reading: Reading, done: list[Examination]) -> None:
+    """An expectation that met neither a call nor a flow was not compared with anything."""
+    if examiner.expect is None:
+        return
+    if reading.sequences and max(one.length for one in reading.sequences) < 2:
+        examiner.ledger.open(
+            "given", Subject(Compared.INPUTS), "one position shows nothing of who reads whom: give several"
+        )
+    if not examiner.flow:
+        pass  # the user asked for the calls alone
+    elif not reading.sequences:
+        ignored = "".join(f"; {name}: {why}" for name, why in reading.ignored.items())
+        examiner.ledger.open(
+            "given",
+            Subject(Compared.INPUTS),
+            f"no input with positions was recognised: say content=[...]{ignored}",
+        )
+    else:
+        for name in reading.refused:
+            examiner.ledger.open(
+                "given", Subject(Compared.FLOW, input=name),
+                f"{reading.ignored[name]}: say vary=... to change what belongs together",
+            )  # fmt: skip
+    if examiner.flow:
+        for name, why in reading.opened.items():
+            examiner.ledger.open("given", Subject(Compared.FLOW, input=name), why)
+        flows = [one for trial in done for one in trial.flows]
+        if flows and not any(one.settled for one in flows if one.role != "labels"):
+            names = " or ".join(one.name for one in reading.contents)
+            examiner.ledger.open(
+                "given", Subject(Compared.EDGES, told="edges"),
+                f"no output moves with {names}, so that no edge could be compared: give a model whose "
+                "outputs depend on its inputs, or content=[...]",
+            )  # fmt: skip
+        return
+    if all(one.subject.module is None for one in examiner.ledger):
+        examiner.ledger.open(
+            "given", Subject(Compared.EXPECTATION),
+            "no attention call was seen that the expectation is about, and no output was held against it",
+        )  # fmt: skip
+    elif not examiner.flow and (
+        coverage.unexplained or any(call.kind == "derived" for call in examiner.base)
+    ):
+        examiner.ledger.open(
+            "given",
+            Subject(Compared.CALLS),
+            "not every call could be explained: ask for the flow (flow=True)",
+        )

@@ -4,11 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 from erlangen.audit.findings import Finding
 
 HELD, BROKEN, OPEN = "held", "broken", "open"
+
+
+class Compared(Enum):
+    """What a comparison is about; the value is what a reader is told, where nothing more precise is."""
+
+    CALL = "call"
+    CALLS = "the calls"
+    EDGES = "extra and missing edges"
+    EXTRA = "extra edges"
+    MISSING = "missing edges"
+    REACHED = "attention reaches it"
+    OWN = "rows that read themselves"
+    ANOTHER = "read as another sequence, of which everything may be read"
+    DELIMITERS = "delimiters"
+    STRUCTURE = "no content beside the mask"
+    PADDING = "padding"
+    INVARIANCE = "the same with and without padding"
+    BATCH = "batch items"
+    LABELS = "labels"
+    FINITE = "finite"
+    STATE = "the model is left as it was"
+    AGAIN = "the outputs are those of the given inputs"
+    PATTERN = "the pattern"
+    EXPECTATION = "the expectation"
+    INPUTS = "the inputs"
+    OUTPUTS = "the outputs"
+    FLOW = ""
+    """What flows from an input to the outputs, before anything of it could be told apart."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is compared: its kind, and the call, or the input and the output, that it is about.
+
+    >>> print(Subject(Compared.CALL, module="layers.0"), "|", Subject(Compared.PADDING, module=""))
+    call layers.0 | call (model): padding
+    >>> print(Subject(Compared.EDGES, input="x", output="", told="extra edges"))
+    x -> output: extra edges
+    >>> print(Subject(Compared.FLOW, input="x"), "|", Subject(Compared.FINITE, output="logits"))
+    x -> outputs | logits: finite
+    """
+
+    compared: Compared
+    module: str | None = None
+    """The module of a call."""
+    input: str | None = None
+    output: str | None = None
+    """The output; None for all of them, where an input is named."""
+    told: str | None = None
+    """What of it is compared, in words; None where its kind says it all."""
+
+    def __str__(self) -> str:
+        told = self.compared.value if self.told is None else self.told
+        if self.module is not None:
+            place, told = f"call {self.module or '(model)'}", "" if self.compared is Compared.CALL else told
+        elif self.input is not None:
+            place = f"{self.input} -> {'outputs' if self.output is None else self.output or 'output'}"
+        else:
+            place = "" if self.output is None else self.output or "output"
+        return ": ".join(part for part in (place, told) if part)
 
 
 @dataclass(frozen=True)
@@ -17,8 +78,7 @@ class Obligation:
     else."""
 
     feeding: str
-    what: str
-    """What is compared: "call layers.0.attention", "x -> logits, extra edges", "batch items", ..."""
+    subject: Subject
     state: str
     finding: Finding | None = None
     """Why it is broken."""
@@ -30,6 +90,11 @@ class Obligation:
             raise ValueError(f"{self.what}: broken is said with a finding, and only then")
         if (self.state == OPEN) != (self.reason is not None):
             raise ValueError(f"{self.what}: open is said with a reason, and only then")
+
+    @property
+    def what(self) -> str:
+        """What is compared, in words."""
+        return str(self.subject)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -54,44 +119,41 @@ class Ledger:
     >>> ledger = Ledger()
     >>> ledger.verdict()
     'undecided'
-    >>> ledger.held("given", "call a")
+    >>> ledger.held("given", Subject(Compared.CALL, module="a"))
     >>> ledger.verdict()
     'holds'
-    >>> ledger.open("given", "x -> logits", "the output has no rows")
+    >>> ledger.open("given", Subject(Compared.EDGES, input="x", output="logits"), "the output has no rows")
     >>> ledger.verdict()
     'undecided'
-    >>> ledger.broken("given", "call b", Finding("edge", "b"))
+    >>> ledger.broken("given", Subject(Compared.CALL, module="b"), Finding("edge", "b"))
     >>> ledger.verdict()
     'violated'
     """
 
     entries: list[Obligation] = field(default_factory=list)
 
-    def held(self, feeding: str, what: str) -> None:
+    def enter(self, one: Obligation) -> None:
+        """It ended so."""
+        self.entries.append(one)
+
+    def held(self, feeding: str, subject: Subject) -> None:
         """It was compared, and is as it must be."""
-        self.entries.append(Obligation(feeding, what, HELD))
+        self.entries.append(Obligation(feeding, subject, HELD))
 
-    def broken(self, feeding: str, what: str, finding: Finding) -> None:
+    def broken(self, feeding: str, subject: Subject, finding: Finding) -> None:
         """It was compared, and is not as it must be."""
-        self.entries.append(Obligation(feeding, what, BROKEN, finding=finding))
+        self.entries.append(Obligation(feeding, subject, BROKEN, finding=finding))
 
-    def open(self, feeding: str, what: str, reason: str) -> None:
+    def open(self, feeding: str, subject: Subject, reason: str) -> None:
         """It could not be compared."""
-        self.entries.append(Obligation(feeding, what, OPEN, reason=reason))
+        self.entries.append(Obligation(feeding, subject, OPEN, reason=reason))
 
-    def settle(self, feeding: str, what: str, finding: Finding | None) -> None:
+    def settle(self, feeding: str, subject: Subject, finding: Finding | None) -> None:
         """It was compared: broken if there is a finding, otherwise held."""
         if finding is None:
-            self.held(feeding, what)
+            self.held(feeding, subject)
         else:
-            self.broken(feeding, what, finding)
-
-    def same(self, feeding: str, what: str, reason: str) -> None:
-        """It was compared: open if there is a reason, otherwise held."""
-        if reason:
-            self.open(feeding, what, reason)
-        else:
-            self.held(feeding, what)
+            self.broken(feeding, subject, finding)
 
     def name_added(self, feeding: str, mask: str) -> None:
         """Say in the findings of a feeding that its mask was added by the audit, and not given."""
@@ -145,7 +207,7 @@ class Ledger:
         for entry in self.entries:
             if entry.state == OPEN:
                 found.setdefault(entry.reason, entry)
-        return sorted(found.values(), key=lambda entry: not entry.what.startswith("the pattern"))
+        return sorted(found.values(), key=lambda entry: entry.subject.compared is not Compared.PATTERN)
 
     def verdict(self) -> str:
         """`violated` if any is broken, else `undecided` if any is open, else `holds`; never on an empty

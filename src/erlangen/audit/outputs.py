@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from erlangen.audit.containers import closed, unpacked
-from erlangen.audit.holdings import slot_names
+from erlangen.audit.arguments.containers import closed, unpacked
+from erlangen.audit.holding.holdings import slot_names
 from erlangen.audit.inputs import Content
 
 DEPTH = 6
@@ -118,6 +118,16 @@ def _parts(output: Any) -> list[tuple[Any, Any]] | None:
     slots = [name for kind in type(output).__mro__ for name in slot_names(kind)]
     held = {name: getattr(output, name) for name in slots if hasattr(output, name) and name[:2] != "__"}
     return list({**held, **getattr(output, "__dict__", {})}.items())
+
+
+def moved_entries(before: Any, after: Any) -> dict[str, torch.Tensor]:
+    """For every output of one shape in two runs: which entries move, bit by bit; NaN equals NaN."""
+    was, now = dict(floating(before)), dict(floating(after))
+    return {
+        name: (now[name] != one) & ~(now[name].isnan() & one.isnan())
+        for name, one in was.items()
+        if name in now and now[name].shape == one.shape
+    }
 
 
 def floating(output: Any) -> list[tuple[str, torch.Tensor]]:

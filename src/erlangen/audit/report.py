@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from erlangen.audit.capture.unexplained import Unexplained
-from erlangen.audit.examine import OUT_OF_TIME, Examination
+from erlangen.audit.case import OUT_OF_TIME, Examination
 from erlangen.audit.findings import Finding
 from erlangen.audit.findings import lines as finding_lines
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.obligations import Ledger, Obligation
-from erlangen.audit.verdict import CallVerdict
+from erlangen.audit.verdict import UNDECIDED, CallVerdict
 from erlangen.errors import ParameterError
 
 VERDICTS = {
@@ -136,8 +136,10 @@ class Report:
         coverage = self.coverage
         if coverage.calls or coverage.unexplained or coverage.other_softmaxes:
             return None
-        kind = None if self.flow is None else self.flow.bias or self.flow.relation_text
-        return f"no attention; flow: {'not measured' if kind is None else kind.replace('-', ' ')}"
+        if self.flow is None:
+            return "no attention; flow: not measured"
+        kind = None if self.flow.bias == UNDECIDED else self.flow.bias
+        return f"no attention; flow: {(kind or self.flow.relation_text).replace('-', ' ')}"
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, ready for `json.dumps`."""
@@ -163,23 +165,19 @@ class Report:
 
     def all_warnings(self) -> list[str]:
         """Everything a reader must know: faults first, then the limits of the audit."""
-        unexplained = [
-            f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
-        ]
-        found = self._differences()
         varying = [
             f"{name or 'the model'}: data-dependent: {what}" for name, what in self.data_dependent.items()
         ]
-        return [*self.contradictions, *found, *varying, *unexplained, *self.warnings]
+        return [*self.contradictions, *self._differences(), *varying, *self._unexplained(), *self.warnings]
 
     def serious(self) -> list[str]:
         """What may be wrong although nothing that was expected is: contradictions, differences, unseen
         calls."""
-        found = self._differences()
-        hidden = [
-            f"unexplained: {one.module or 'the model'}: {one.reason}" for one in self.coverage.unexplained
-        ]
-        return [*self.contradictions, *found, *hidden]
+        return [*self.contradictions, *self._differences(), *self._unexplained()]
+
+    def _unexplained(self) -> list[str]:
+        seen = self.coverage.unexplained
+        return [f"unexplained: {one.module or 'the model'}: {one.reason}" for one in seen]
 
     def _differences(self) -> list[str]:
         """What other feedings showed and the given inputs did not, each text once."""
@@ -349,29 +347,17 @@ def _flow_json(verdict: FlowVerdict) -> dict[str, Any]:
 
 def _name(calls: list[CallVerdict]) -> str:
     """The module of a call, or several: the first and the last, unless two calls are two modules."""
-    name = calls[0].module or "(model)"
+    name, last = calls[0].module or "(model)", calls[-1].module
     if len(calls) == 2:
-        return (
-            f"{name}, {calls[1].module or '(model)'}"
-            if calls[1].module != calls[0].module
-            else f"{name} (2 calls)"
-        )
-    return name if len(calls) == 1 else f"{name} .. {calls[-1].module} ({len(calls)} calls)"
+        return f"{name}, {last or '(model)'}" if last != calls[0].module else f"{name} (2 calls)"
+    return name if len(calls) == 1 else f"{name} .. {last} ({len(calls)} calls)"
 
 
 def _table(groups: list[tuple[list[CallVerdict], CallVerdict]]) -> list[str]:
     head = (
-        "module",
-        "kind",
-        "heads",
-        "queries x keys",
-        "declared",
-        "kernel",
-        "bias",
-        "symmetry",
-        "agree",
+        "module", "kind", "heads", "queries x keys", "declared", "kernel", "bias", "symmetry", "agree",
         "expected",
-    )
+    )  # fmt: skip
     rows: list[tuple[str, ...]] = [head]
     for calls, first in groups:
         name = _name(calls)

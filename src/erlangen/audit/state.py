@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from erlangen.audit.capture.watching import unwatched
-from erlangen.audit.holdings import Holdings
-from erlangen.audit.holdings import same_bits as same_bits
+from erlangen.audit.holding.holdings import Holdings
+from erlangen.audit.holding.records import same_bits as same_bits
 
 SAID = 12
 """So many differences are told one by one."""
@@ -94,10 +94,6 @@ class Snapshot:
         random states stay as they are: the audit sets both on purpose.
         """
         self.holdings.put_back()
-
-    def restore_buffers(self) -> None:
-        """The same: running statistics are but one of the things that a run changes."""
-        self.restore_state()
 
     def restore(self) -> None:
         """Put back everything: the state, the training flags and the random states."""

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.audit.building import built, narrow, one_of_each_kind, sectioned, settable
-from erlangen.audit.sample_inputs import inputs_of
+from erlangen.audit.small.building import built, narrow, one_of_each_kind, sectioned, settable
+from erlangen.audit.small.sample_inputs import inputs_of
 from erlangen.errors import DataError, ParameterError
 
 SIZES = {

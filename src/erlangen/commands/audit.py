@@ -116,9 +116,9 @@ def _feedings(text: str) -> list[str]:
     """The names with commas between them; a name that is none is refused with the nearest one."""
     from difflib import get_close_matches
 
-    from erlangen.audit.feedings import FEEDINGS, SIDES
+    from erlangen.audit.feedings import FEEDINGS
 
-    known = [*FEEDINGS, *SIDES]
+    known = list(FEEDINGS)
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:

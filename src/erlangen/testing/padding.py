@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from erlangen.audit.api import audit
+from erlangen.audit.obligations import Compared
 from erlangen.audit.report import Report
 from erlangen.testing.relations import failed, said
 
@@ -28,8 +29,9 @@ def assert_no_padding_leak(model: nn.Module, inputs: Any, **options: Any) -> Rep
     report = audit(model, inputs, **options)
     if any(one.kind in ("padding", "invariance") for one in report.findings):
         raise failed(report, f"{report.model}: padding is read")
-    settled = [one for one in report.obligations if "padding" in one.what]
-    opened = [one for one in report.open if "padding" in one.what or "->" in one.what]
+    about = (Compared.PADDING, Compared.INVARIANCE)
+    settled = [one for one in report.obligations if one.subject.compared in about]
+    opened = [one for one in report.open if one.subject.compared in about or one.subject.input is not None]
     if not any(one.state == "held" for one in settled):
         raise failed(
             report, f"{report.model}: no padding was tried: give inputs that mark some positions as padding"

@@ -94,41 +94,21 @@ def _report_of(error: BaseException) -> Any:
     return None
 
 
-@pytest.fixture
-def assert_relation() -> Callable[..., Any]:
-    """`erlangen.testing.assert_relation`."""
-    from erlangen import testing
+def _fixture(name: str) -> Any:
+    """An assertion as a fixture; its module is imported when a test asks for it."""
 
-    return testing.assert_relation
+    @pytest.fixture(name=name)
+    def assertion() -> Callable[..., Any]:
+        from erlangen import testing
 
+        return getattr(testing, name)
 
-@pytest.fixture
-def assert_causal() -> Callable[..., Any]:
-    """`erlangen.testing.assert_causal`."""
-    from erlangen import testing
-
-    return testing.assert_causal
+    assertion.__doc__ = f"`erlangen.testing.{name}`."
+    return assertion
 
 
-@pytest.fixture
-def assert_no_padding_leak() -> Callable[..., Any]:
-    """`erlangen.testing.assert_no_padding_leak`."""
-    from erlangen import testing
-
-    return testing.assert_no_padding_leak
-
-
-@pytest.fixture
-def assert_same_relation() -> Callable[..., Any]:
-    """`erlangen.testing.assert_same_relation`."""
-    from erlangen import testing
-
-    return testing.assert_same_relation
-
-
-@pytest.fixture
-def assert_equivariant() -> Callable[..., Any]:
-    """`erlangen.testing.assert_equivariant`."""
-    from erlangen import testing
-
-    return testing.assert_equivariant
+assert_relation = _fixture("assert_relation")
+assert_causal = _fixture("assert_causal")
+assert_no_padding_leak = _fixture("assert_no_padding_leak")
+assert_same_relation = _fixture("assert_same_relation")
+assert_equivariant = _fixture("assert_equivariant")

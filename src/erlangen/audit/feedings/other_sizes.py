@@ -5,29 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
-from erlangen.audit.feedings.feeding import FEW, Feeding, Given, cut, may_cut
+from erlangen.audit.arguments.resized import cut, may_cut, more_items
+from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.inputs import Inputs
 
 
-def feedings(given: Given) -> Iterator[Feeding]:
+@register
+class OtherSizes(Way):
     """Another batch size and a length of the other parity: code may ask for either.
 
     Both at once where the model takes it, otherwise each by itself.
     """
-    shorter, more = _shorter(given), more_items(given, given.inputs)
-    both = (
-        None
-        if shorter is None
-        else more_items(replace(given, reading=given.reading.of(given.model, shorter)), shorter)
-    )
-    if both is not None and given.runs(both):
-        yield given.feeding("other sizes", both, resized=True, spread=FEW)
-        return
-    for label, inputs in (("other sizes (length)", shorter), ("other sizes (batch)", more)):
-        if inputs is not None and given.runs(inputs):
-            yield given.feeding(label, inputs, resized=True, spread=FEW)
+
+    name = "other sizes"
+    order = 90
+
+    def make(self, given: Given) -> Iterator[Feeding]:
+        shorter, more = _shorter(given), more_items(given, given.inputs)
+        both = (
+            None
+            if shorter is None
+            else more_items(replace(given, reading=given.reading.of(given.model, shorter)), shorter)
+        )
+        if both is not None and given.runs(both):
+            yield given.feeding("other sizes", both, resized=True, other_items=True, spread=FEW)
+            return
+        for label, inputs in (("other sizes (length)", shorter), ("other sizes (batch)", more)):
+            if inputs is not None and given.runs(inputs):
+                yield given.feeding(label, inputs, resized=True, other_items=True, spread=FEW)
 
 
 def _shorter(given: Given) -> Inputs | None:
@@ -38,23 +43,3 @@ def _shorter(given: Given) -> Inputs | None:
     if not all(may_cut(given, one, lengths[one.name]) for one in found):
         return None
     return cut(given, lengths, "other sizes")
-
-
-def more_items(given: Given, inputs: Inputs) -> Inputs | None:
-    """The batch and one item more, whose content is another one."""
-    first = given.reading.contents[0] if given.reading.contents else None
-    if first is None or first.batch_axis is None or inputs.vary is not None:
-        return None
-    contents = {id(one.tensor): one for one in (*given.reading.contents, *given.reading.labels)}
-    axis = 0 if first.batch_axis == 0 else None
-
-    def more(tensor: torch.Tensor) -> torch.Tensor:
-        one = contents.get(id(tensor))
-        along = axis if one is None else one.batch_axis
-        square = tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and one is None
-        if along is None or tensor.dim() <= along or tensor.shape[along] != first.batch or square:
-            return tensor
-        other = tensor if one is None or one.embedding else one.changed(range(one.length), seed=2)
-        return torch.cat([tensor, other.narrow(along, 0, 1)], dim=along)
-
-    return inputs.map(more, "other sizes")

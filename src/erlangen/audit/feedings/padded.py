@@ -5,56 +5,79 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from erlangen.audit.caches import holds_keys
-from erlangen.audit.feedings.feeding import Alike, Feeding, Given, cut, may_cut
-from erlangen.audit.feedings.other_sizes import more_items
+from erlangen.audit.arguments.containers import holds_keys
+from erlangen.audit.arguments.masks import Mask
+from erlangen.audit.arguments.reading import SOUND
+from erlangen.audit.arguments.resized import cut, may_cut, more_items
+from erlangen.audit.feeding import FEEDINGS, Alike, Feeding, Given, Way, register
 from erlangen.audit.inputs import Content, Inputs
 from erlangen.audit.outputs import floating
-from erlangen.audit.reading import SOUND, Mask
 from erlangen.errors import DataError
 
 
-def feedings(given: Given) -> Iterator[Feeding]:
+@register
+class Padded(Way):
     """The last item padded at its end, then at its start: nobody may read what stands there (T4).
 
     There are two items at least, of which the first is whole: a mask may be taken from another item. Every
     mask is tried by itself. Padding that the given inputs mark themselves is judged as it is given; here it
     is taken away first.
     """
-    given = _of_two(given)
-    for number, (content, mask, inputs) in enumerate(_masks(given)):
-        yield from _padded(given, content, mask, inputs, "" if number == 0 else f" ({mask.name})")
+
+    name = "padded"
+    order = 20
+
+    def make(self, given: Given) -> Iterator[Feeding]:
+        given = _of_two(given)
+        for number, (content, mask, inputs) in enumerate(_masks(given)):
+            yield from _padded(given, content, mask, inputs, "" if number == 0 else f" ({mask.name})")
 
 
-def right(given: Given) -> Iterator[Feeding]:
-    """Padding at the end alone: who asks for it means it, whatever the given mask shows."""
-    every = feedings(given)
-    return (replace(one, unshown="") for one in every if not one.label.startswith("padded left"))
+class _Side(Way):
+    """Padding on one side alone, for models that are only ever padded there: who asks for it means it,
+    whatever the given mask shows."""
+
+    half_of = Padded.name
+    side: ClassVar[str]
+
+    def make(self, given: Given) -> Iterator[Feeding]:
+        every = FEEDINGS[self.half_of].make(given)
+        return (replace(one, unshown="") for one in every if one.pads == self.side)
 
 
-def left(given: Given) -> Iterator[Feeding]:
+@register
+class PaddedRight(_Side):
+    """Padding at the end alone."""
+
+    name, side, order = "padded right", "right", 20
+
+
+@register
+class PaddedLeft(_Side):
     """Padding at the start alone."""
-    return (replace(one, unshown="") for one in feedings(given) if one.label.startswith("padded left"))
+
+    name, side, order = "padded left", "left", 21
 
 
 def side_shown(mask: Mask) -> str:
-    """The side on which a given mask marks padding: "padded" (at the end) or "padded left"; empty where it
-    marks none, on both sides, or in between.
+    """The side on which a given mask marks padding, "right" or "left"; empty where it marks none, on both
+    sides, or in between.
 
     >>> tensor = torch.tensor([[1, 1, 1], [1, 1, 0]])
     >>> side_shown(Mask("mask", tensor, "x", False)), side_shown(Mask("mask", tensor.flip(1), "x", False))
-    ('padded', 'padded left')
+    ('right', 'left')
     """
     real = mask.real()
     ends = np.asarray(np.logical_and.accumulate(real, axis=1) == real).all()
     starts = np.asarray(np.logical_and.accumulate(real[:, ::-1], axis=1) == real[:, ::-1]).all()
     if real.all() or ends == starts:
         return ""
-    return "padded" if ends else "padded left"
+    return "right" if ends else "left"
 
 
 def _of_two(given: Given) -> Given:
@@ -76,16 +99,16 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
             return
     n = content.length
     hide = max(2, n // 4)  # two at least: a pooled output that takes one row by its place reads one of them
-    for label, hidden, kept in (
-        ("padded", slice(n - hide, n), (0, n - hide)),
-        ("padded left", slice(0, hide), (hide, n)),
+    for side, label, hidden, kept in (
+        ("right", "padded", slice(n - hide, n), (0, n - hide)),
+        ("left", "padded left", slice(0, hide), (hide, n)),
     ):
-        if label == "padded left" and (n - hide < 2 or mask.lengths):
+        if side == "left" and (n - hide < 2 or mask.lengths):
             continue
         tensor = mask.padded(-1, hidden)
         fed = _with_mask(inputs, mask, tensor)
         added = [] if mask.name in given.inputs.leaves(given.model) else [mask.name]
-        if label == "padded left":
+        if side == "left":
             placed = _with_positions(given, fed, mask, tensor)
             added += ["position_ids"] if placed is not fed else []
             fed = placed
@@ -98,8 +121,9 @@ def _padded(given: Given, content: Content, mask: Mask, inputs: Inputs, named: s
         yield replace(
             one.feeding(label + named, fed),
             alike=(Alike(short, -1, rows, rows - kept[0], content.name),) if alone else (),
-            tolerant=label == "padded left",
-            unshown=mask.name if shown not in ("", label) else "",
+            pads=side,
+            other_items=True,
+            unshown=mask.name if shown not in ("", side) else "",
             added=" and ".join(added),
         )
 
@@ -111,25 +135,6 @@ def _cuts(given: Given, content: Content) -> bool:
         return True
     parts = (*reading.contents, *reading.masks, *reading.labels)
     return set(given.inputs.leaves(given.model)) <= {one.name for one in parts}
-
-
-def unpadded(given: Given) -> tuple[Alike, ...]:
-    """For items that are padded as given: the same content alone, whose rows must be the same."""
-    reading, found = given.reading, []
-    if len(reading.sequences) != 1 or given.inputs.vary is not None:
-        return ()
-    content = reading.sequences[0]
-    real = reading.real(content.name)
-    if real is None or not content.sequence or content.batch_axis is None:
-        return ()
-    for item, row in enumerate(real):
-        kept = np.flatnonzero(row)
-        if row.all() or len(kept) < 2 or np.ptp(kept) + 1 != len(kept):
-            continue
-        span = (int(kept[0]), int(kept[-1]) + 1)
-        alone = cut(given, {content.name: span}, "alone")
-        found.append(Alike(alone, item, kept, kept - kept[0], content.name))
-    return tuple(found[:2])
 
 
 ACCEPTED = ("attention_mask", "decoder_attention_mask")

@@ -6,48 +6,61 @@ show with one token alone, which ordinary content does not hold.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from erlangen.audit.embedding import embedding_of
-from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.arguments.embedding import embedding_of
+from erlangen.audit.arguments.sizes import named_tokens
+from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.inputs import Content, Inputs, with_content
 from erlangen.audit.outputs import output_tensors
-from erlangen.audit.sizes import entries_of, integer
 
 MOST = 6
 """So many tokens are put in."""
 LEAST = 6
 """Sequences of fewer positions have no room for them."""
-_NAMED = re.compile(r"(token|eos|bos|sep|cls|mask|pad|unk|eot|end|start)s?_(id|idx|index)(es|s)?$")
 
 
-def feedings(given: Given) -> Iterator[Feeding]:
+@register
+class SpecialTokens(Way):
     """The given tokens with special ones among them; what may be padding stands at the end.
 
     A model may read less where such a token stands (documents end, padding is hidden), never more.
     """
-    inputs, places = given.inputs, list[int]()
-    for content in given.reading.contents if inputs.vary is None else ():
-        fits = content.pool is not None and content.sequence and content.embedding is None
-        if not fits or content.together or content.length < LEAST:
-            continue
-        tokens = _tokens(given, content)
-        put = _put(content, tokens)
-        if not _taken(given, inputs, content, put):  # a token may stand for an image that is not there
-            tokens = [one for one in tokens if _taken(given, inputs, content, _put(content, [one]))]
-            put = _put(content, tokens)
-            if not _taken(given, inputs, content, put):
+
+    name = "special tokens"
+    order = 50
+    runs = 8
+
+    def make(self, given: Given) -> Iterator[Feeding]:
+        inputs, places = given.inputs, list[int]()
+        for content in given.reading.contents if inputs.vary is None else ():
+            fits = content.pool is not None and content.sequence and content.embedding is None
+            if not fits or content.together or content.length < LEAST:
                 continue
-        places += put
-        inputs = with_content(inputs, content, _with(content, put))
-    if places:
-        at = tuple(dict.fromkeys(places))
-        yield given.feeding("special tokens", inputs, exact=False, at_most=True, spread=FEW + MOST, at=at)
+            tokens = _tokens(given, content)
+            put = _put(content, tokens)
+            if not _taken(given, inputs, content, put):  # a token may stand for an image that is not there
+                tokens = [one for one in tokens if _taken(given, inputs, content, _put(content, [one]))]
+                put = _put(content, tokens)
+                if not _taken(given, inputs, content, put):
+                    continue
+            places += put
+            inputs = with_content(inputs, content, _with(content, put))
+        if places:
+            at = tuple(dict.fromkeys(places))
+            yield given.feeding(
+                "special tokens",
+                inputs,
+                exact=False,
+                at_most=True,
+                other_content=True,
+                spread=FEW + MOST,
+                at=at,
+            )
 
 
 def _tokens(given: Given, content: Content) -> list[tuple[int, bool]]:
@@ -65,16 +78,6 @@ def _tokens(given: Given, content: Content) -> list[tuple[int, bool]]:
     found.setdefault(size - 1, False)
     found[0] = True
     return [(token, last) for token, last in found.items() if 0 <= token < size]
-
-
-def named_tokens(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """(name, token) of every token that a model or its configuration names, as `eos_token_id`."""
-    for _, name, value in entries_of(model, lambda module: type(module).__module__.startswith("torch.")):
-        if _NAMED.search(name.lower()):
-            for one in value if isinstance(value, list | tuple) else [value]:
-                number = integer(one)
-                if number is not None:
-                    yield name.lower(), number
 
 
 def _put(content: Content, tokens: list[tuple[int, bool]]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from erlangen.audit.feedings.feeding import FEW, Feeding, Given
+from erlangen.audit.feeding import FEW, Feeding, Given, Way, register
 from erlangen.audit.outputs import floating
 from erlangen.audit.witnesses.runs import GRADIENTS, Mode, Zeros
 
@@ -18,21 +18,27 @@ ROUNDS = 3
 """A gate that is opened may show another zero behind it: so often that is looked for."""
 
 
-def feedings(given: Given) -> Iterator[Feeding]:
+@register
+class ZerosFilled(Way):
     """The given inputs to the model as it is after a first step: entries of zero that have a gradient are
     filled.
 
     An entry without a gradient stays zero in training, too: masked weights and padding vectors are such.
     """
-    zeros: Zeros = {}
-    for _ in range(ROUNDS):
-        moved = _moved(given, _filled(zeros))
-        if moved is None or not moved:
-            break
-        for name, entries in moved.items():
-            zeros = {**zeros, name: zeros[name] | entries if name in zeros else entries}
-    if zeros:
-        yield given.feeding("zeros filled", given.inputs, _filled(zeros), exact=False, spread=FEW)
+
+    name = "zeros filled"
+    order = 95
+
+    def make(self, given: Given) -> Iterator[Feeding]:
+        zeros: Zeros = {}
+        for _ in range(ROUNDS):
+            moved = _moved(given, _filled(zeros))
+            if moved is None or not moved:
+                break
+            for name, entries in moved.items():
+                zeros = {**zeros, name: zeros[name] | entries if name in zeros else entries}
+        if zeros:
+            yield given.feeding("zeros filled", given.inputs, _filled(zeros), exact=False, spread=FEW)
 
 
 def _filled(zeros: Zeros) -> Mode:

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from erlangen.audit.arguments.embedding import noise_behind
+from erlangen.audit.arguments.reading import Reading
 from erlangen.audit.inputs import Content, Inputs, changed_together
 from erlangen.audit.outputs import Place, floating, output_tensors, places, unread
-from erlangen.audit.reading import Reading
 from erlangen.audit.state import RandomState, Snapshot
 from erlangen.audit.witnesses.double import recast as to_precision
 
@@ -132,6 +133,11 @@ class Budget:
         """When a share of what is left will be spent."""
         return now() + self.left * share
 
+    @staticmethod
+    def part(end: float, parts: int) -> float:
+        """When one of so many equal parts of the time until `end` will be spent."""
+        return now() + (end - now()) / parts
+
 
 class Runner:
     """Runs one model on one feeding and on changes of its content."""
@@ -171,6 +177,14 @@ class Runner:
         """The output on other inputs, run inside the context `within`; of another model, where one is
         given."""
         return self._run(inputs, nullcontext(), model, within=within)
+
+    def takes(self, inputs: Inputs) -> bool:
+        """Whether the model runs on these inputs."""
+        try:
+            self.on(inputs)
+        except Exception:
+            return False
+        return True
 
     @property
     def seconds(self) -> float:
@@ -363,41 +377,3 @@ class Runner:
         self.runs += 1
         self._spent += now() - begun
         return output
-
-
-@contextmanager
-def noise_behind(
-    model: nn.Module, content: Content, positions: list[int], item: int | None, seed: int
-) -> Iterator[None]:
-    """Add noise to what an embedding returns at some positions, the first time it is called with the
-    tokens; where a token is padding, at these alone."""
-    pad = content.pad
-    module = model.get_submodule(content.embedding or "" if pad is None else pad.embedding)
-    done = False
-
-    def add(_: nn.Module, args: Any, output: Any) -> Any:
-        nonlocal done
-        if done or not isinstance(output, torch.Tensor) or output.shape[:-1] != content.tensor.shape:
-            return None
-        done = True
-        with torch._C.DisableTorchFunction():  # a tracer must see the same operations as without noise
-            return noisy(output)
-
-    def noisy(output: torch.Tensor) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(1_000_003 + seed)
-        noise = torch.randn(output.shape, generator=generator, device="cpu").to(output)
-        spread = float(output.detach().float().std(correction=0).nan_to_num()) or 1.0
-        result = output.clone()
-        for position in positions:
-            where = content.where(position, item)
-            result[where] = output[where] + noise[where] * spread
-        if pad is not None:
-            kept = content.tensor.to(output.device) != pad.token
-            result = torch.where(kept.unsqueeze(-1), output, result)
-        return result
-
-    handle = module.register_forward_hook(add)
-    try:
-        yield
-    finally:
-        handle.remove()

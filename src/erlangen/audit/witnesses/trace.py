@@ -17,12 +17,35 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from erlangen.audit.arguments.containers import leaves
 from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import ADDING, name_of
-from erlangen.audit.containers import leaves
 from erlangen.audit.inputs import Content
-from erlangen.audit.quantised import kind_of
 from erlangen.audit.witnesses.runs import Runner
+
+BY_RANGE = "quantised by the range of the whole tensor"
+
+
+def by_range(module: nn.Module) -> bool:
+    """Whether a module is dynamically quantised, as `torch.ao.quantization.quantize_dynamic` makes it."""
+    return ".quantized.dynamic" in type(module).__module__ and type(module).__module__.startswith("torch.")
+
+
+def kind_of(module: nn.Module) -> str:
+    """The type of a module as a finding names it.
+
+    >>> kind_of(nn.Linear(1, 1))
+    'Linear'
+    """
+    name = type(module).__name__
+    return f"{name}, {BY_RANGE}" if by_range(module) else name
+
+
+def told_of_items(model: nn.Module) -> str:
+    """What is to be said where items of a batch read each other: the first module that makes them do so."""
+    name = next((name for name, module in model.named_modules() if by_range(module)), None)
+    return "" if name is None else f" ({name or 'the model'} is {BY_RANGE}, over all items)"
+
 
 EVENTS = 4096
 """At most so many tensors of one run are followed."""

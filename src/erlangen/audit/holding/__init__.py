@@ -1,0 +1,1 @@
+"""What a model holds, and how it is put back."""

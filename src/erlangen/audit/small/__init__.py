@@ -1,0 +1,1 @@
+"""Small models of the architectures of transformers, and inputs for them."""
