@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from erlangen.audit.arguments.reading import Reading
@@ -13,7 +15,7 @@ from erlangen.audit.expect import about_the_whole
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared, Subject
-from erlangen.audit.observed import Measured, Pass
+from erlangen.audit.observed import Pass
 from erlangen.audit.report import Coverage
 from erlangen.audit.verdict import CallVerdict
 from erlangen.relations import Window
@@ -108,20 +110,18 @@ def judge_patterns(examiner: Examiner, passes: list[Pass]) -> None:
             for call in calls
             if fnmatchcase(call.module, pattern)
         }
+        subject = Subject(Compared.PATTERN, told=f"the pattern {pattern!r}")
         if pattern in first.values():
-            examiner.ledger.held("given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r} is used"))
-        elif first:
+            examiner.ledger.held("given", replace(subject, told=f"{subject} is used"))
+            continue
+        reason = f"{subject} matches no attention call; calls are {_few([call.module for call in calls])}"
+        if first:
             earlier = ", ".join(repr(one) for one in dict.fromkeys(first.values()))
-            examiner.ledger.open(
-                "given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r}"),
-                f"the pattern {pattern!r} matches {_few(list(first))}, which {earlier} takes before it: the "
-                "first pattern that matches counts, so put the narrower one first",
-            )  # fmt: skip
-        else:
-            examiner.ledger.open(
-                "given", Subject(Compared.PATTERN, told=f"the pattern {pattern!r}"),
-                f"the pattern {pattern!r} matches no attention call; calls are {_names(calls)}",
-            )  # fmt: skip
+            reason = (
+                f"{subject} matches {_few(list(first))}, which {earlier} takes before it: the first pattern "
+                "that matches counts, so put the narrower one first"
+            )
+        examiner.ledger.open("given", subject, reason)
 
 
 def not_judged(examiner: Examiner, results: list[Examination]) -> list[str]:
@@ -135,12 +135,8 @@ def not_judged(examiner: Examiner, results: list[Examination]) -> list[str]:
     return [] if examiner.expect is None else list(dict.fromkeys(call.module or "(model)" for call in silent))
 
 
-def _names(calls: list[Measured]) -> str:
-    return _few(list(dict.fromkeys(call.module for call in calls)))
-
-
 def _few(modules: list[str]) -> str:
-    names = [name or "(model)" for name in modules]
+    names = [name or "(model)" for name in dict.fromkeys(modules)]
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "none"
 
 
@@ -148,47 +144,33 @@ def judge_coverage(examiner: Examiner, coverage: Coverage, reading: Reading, don
     """An expectation that met neither a call nor a flow was not compared with anything."""
     if examiner.expect is None:
         return
+    opened = partial(examiner.ledger.open, "given")
     if reading.sequences and max(one.length for one in reading.sequences) < 2:
-        examiner.ledger.open(
-            "given", Subject(Compared.INPUTS), "one position shows nothing of who reads whom: give several"
-        )
-    if not examiner.flow:
-        pass  # the user asked for the calls alone
-    elif not reading.sequences:
-        ignored = "".join(f"; {name}: {why}" for name, why in reading.ignored.items())
-        examiner.ledger.open(
-            "given",
-            Subject(Compared.INPUTS),
-            f"no input with positions was recognised: say content=[...]{ignored}",
-        )
-    else:
-        for name in reading.refused:
-            examiner.ledger.open(
-                "given", Subject(Compared.FLOW, input=name),
-                f"{reading.ignored[name]}: say vary=... to change what belongs together",
-            )  # fmt: skip
-    if examiner.flow:
-        for name, why in reading.opened.items():
-            examiner.ledger.open("given", Subject(Compared.FLOW, input=name), why)
-        flows = [one for trial in done for one in trial.flows]
-        if flows and not any(one.settled for one in flows if one.role != "labels"):
-            names = " or ".join(one.name for one in reading.contents)
-            examiner.ledger.open(
-                "given", Subject(Compared.EDGES, told="edges"),
-                f"no output moves with {names}, so that no edge could be compared: give a model whose "
-                "outputs depend on its inputs, or content=[...]",
-            )  # fmt: skip
+        opened(Subject(Compared.INPUTS), "one position shows nothing of who reads whom: give several")
+    if not examiner.flow:  # the user asked for the calls alone
+        if all(one.subject.module is None for one in examiner.ledger):
+            told = (
+                "no attention call was seen that the expectation is about, and no output was held against it"
+            )
+            opened(Subject(Compared.EXPECTATION), told)
+        elif coverage.unexplained or any(call.kind == "derived" for call in examiner.base):
+            told = "not every call could be explained: ask for the flow (flow=True)"
+            opened(Subject(Compared.CALLS), told)
         return
-    if all(one.subject.module is None for one in examiner.ledger):
-        examiner.ledger.open(
-            "given", Subject(Compared.EXPECTATION),
-            "no attention call was seen that the expectation is about, and no output was held against it",
-        )  # fmt: skip
-    elif not examiner.flow and (
-        coverage.unexplained or any(call.kind == "derived" for call in examiner.base)
-    ):
-        examiner.ledger.open(
-            "given",
-            Subject(Compared.CALLS),
-            "not every call could be explained: ask for the flow (flow=True)",
+    if not reading.sequences:
+        ignored = "".join(f"; {name}: {why}" for name, why in reading.ignored.items())
+        told = f"no input with positions was recognised: say content=[...]{ignored}"
+        opened(Subject(Compared.INPUTS), told)
+    for name in reading.refused if reading.sequences else ():
+        told = f"{reading.ignored[name]}: say vary=... to change what belongs together"
+        opened(Subject(Compared.FLOW, input=name), told)
+    for name, why in reading.opened.items():
+        opened(Subject(Compared.FLOW, input=name), why)
+    flows = [one for trial in done for one in trial.flows]
+    if flows and not any(one.settled for one in flows if one.role != "labels"):
+        names = " or ".join(one.name for one in reading.contents)
+        told = (
+            f"no output moves with {names}, so that no edge could be compared: give a model whose outputs "
+            "depend on its inputs, or content=[...]"
         )
+        opened(Subject(Compared.EDGES, told="edges"), told)
