@@ -24,6 +24,7 @@ from erlangen.audit import apis, audit, observed
 from erlangen.audit.apis.attention_call import APIS, Call, register
 from erlangen.audit.capture import session as watching
 from erlangen.audit.capture.session import Session
+from erlangen.audit.flow_rules.beside import Cut
 from erlangen.errors import ParameterError
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -124,10 +125,10 @@ ASKED_IN_VAIN = {
     "sdpa": set(),
     "mha": {"alpha"},
     "eager": {"cache_key"},
-    "flex": set(),
-    "attend": {"cache_key"},
-    "pyg": {"cache_key", "log_weights", "alpha", "vectors"},
-    "module": {"declared", "log_weights", "alpha", "vectors"},
+    "flex": {"diagonal"},
+    "attend": {"cache_key", "diagonal"},
+    "pyg": {"cache_key", "log_weights", "alpha", "vectors", "diagonal"},
+    "module": {"declared", "log_weights", "alpha", "vectors", "diagonal"},
 }
 """What an API has no answer to."""
 
@@ -139,7 +140,8 @@ def answers(name: str, model: nn.Module, x: torch.Tensor) -> dict[str, Any]:
     def ask(call: Call) -> None:
         assert call.api == name
         values = {question: getattr(call, question) for question in QUESTIONS}
-        found.append({key: value() if callable(value) else value for key, value in values.items()})
+        said = {key: value() if callable(value) else value for key, value in values.items()}
+        found.append({**said, "diagonal": call.diagonal(N)})
 
     with torch.no_grad(), Session(model, ask, len(x)) as session:
         model(x)
@@ -183,6 +185,12 @@ def complete(name: str, attend: Callable[..., torch.Tensor], in_vain: set[str]) 
         assert np.allclose(said["alpha"].double().numpy(), wanted, atol=1e-5)
     if said["vectors"] is not None:
         assert [len(rows) for rows in said["vectors"]] == [N, N]
+    if said["diagonal"] is not None:
+        model, changed = Model(attend, np.ones((N, N), bool), none), x.clone()
+        changed[:, 2] += 1
+        with torch.no_grad(), Cut(N) as cut:
+            moved = (model(x) - model(changed)).abs().amax(dim=(0, 2)) > 0
+        assert (cut.count, moved.nonzero().flatten().tolist()) == (2, [2])
     if said["cache_key"] is not None:
         again, other = (answers(name, Model(attend, mask, BIAS), x) for mask in (CAUSAL, CAUSAL.T.copy()))
         assert said["cache_key"] == again["cache_key"]
@@ -266,6 +274,10 @@ class ToyCall(TensorCall):
     def alpha(self):
         return self.weights(self.mask)
 
+    @classmethod
+    def diagonal(cls, n):
+        """No function mode sees it."""
+
     def weights(self, mask):
         return self.at_equal_scores(lambda q, k, v: self.function(q, k, v, mask))
 '''
@@ -294,7 +306,7 @@ def test_an_api_of_ones_own_is_one_file(tmp_path):
         def use(x, mask, bias):
             return made.toy_attention(x, x, x, added(mask, bias))
 
-        complete("toy", use, set())
+        complete("toy", use, {"diagonal"})
         report = audit(Model(use, CAUSAL, BIAS), vectors(N), er.Causal())
         assert (report.verdict, report.calls[0].weights.form) == ("holds", "ALiBi")
         leaky = CAUSAL.copy()

@@ -512,7 +512,7 @@ def _as_one_head(call, lookback=None):
     items = tuple((call.kernel.of_item(item),) for item in range(call.kernel.batch))
     if lookback is not None:
         items = ((er.Window(lookback).on(call.queries),),) * call.kernel.batch
-    return replace(call, api="module", heads=1, kernel=Support(items))
+    return replace(call, api="module", whole=True, heads=1, kernel=Support(items))
 
 
 @pytest.mark.parametrize("lookback", [None, 3])

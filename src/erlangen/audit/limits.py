@@ -44,7 +44,7 @@ def limits(
                 f"{call.module}: {call.keys} keys are not more than {window} reads, so it looks like Causal()"
             )
             break
-    merged = [call.module for call in calls if call.api == "module"]
+    merged = [call.module for call in calls if call.measured.whole]
     if merged:
         found.append(f"{merged[0]} ({len(merged)} calls) was probed as a whole: its heads are not told apart")
     derived = [call for call in calls if call.kind == "derived"]

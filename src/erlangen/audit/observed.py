@@ -37,6 +37,8 @@ class Measured:
     nan_rows: tuple[tuple[int, int, int], ...]
     """(item, head, query) of the rows that come out as NaN."""
     fingerprints: tuple[int, int] | None
+    whole: bool = False
+    """Whether its module was measured as a whole."""
     kind: str = "self"
     """"self" when queries and keys are positions of the same sequence, "cross" when of two different ones,
     "derived" when one of them is no sequence of positions: summaries, chunks, memory, single steps."""
@@ -108,6 +110,7 @@ class _Collector:
         measured = Measured(
             len(self.calls), call.module, call.api, call.batch, call.heads, call.queries, call.keys,
             said, probe.support, probe.nan_rows, call.fingerprints, weights=weighed, source=call.source,
+            whole=call.whole,
             marks=None if vectors is None else (_marks(vectors[0]), _marks(vectors[1])),
         )  # fmt: skip
         self.calls.append(measured)

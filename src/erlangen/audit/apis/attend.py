@@ -104,6 +104,10 @@ class AttendCall(TensorCall):
     def alpha(self) -> torch.Tensor:
         return self._weights(self.relation)
 
+    @classmethod
+    def diagonal(cls, n: int) -> None:
+        """No function mode sees it."""
+
     def _weights(self, relation: Any) -> torch.Tensor:
         return self.at_equal_scores(lambda q, k, v: self.function(q, k, v, relation, **self.options))
 

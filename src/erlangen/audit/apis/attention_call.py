@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -17,6 +17,10 @@ from erlangen.errors import ParameterError
 if TYPE_CHECKING:
     from erlangen.audit.capture.session import Session
     from erlangen.audit.support import Support
+
+Diagonal = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+"""Gets a torch function and its arguments; gives its output with each position reading itself alone, or
+NotImplemented where the function is no call of this API over so many positions."""
 
 
 @dataclass(eq=False)
@@ -32,6 +36,8 @@ class Call(ABC):
     """What is watched, for the table of the docs."""
     declares: ClassVar[str]
     """What its calls declare, for the table of the docs."""
+    whole: ClassVar[bool] = False
+    """Whether a module is measured as a whole: its heads are not told apart, and nobody sees its weights."""
 
     module: str
     """The name of the module whose code made the call; empty for the model itself."""
@@ -78,6 +84,12 @@ class Call(ABC):
     def vectors(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The queries and the keys, each along the first axis: they tell which rows moved between two runs.
         None where the call has no vectors."""
+
+    @classmethod
+    @abstractmethod
+    def diagonal(cls, n: int) -> Diagonal | None:
+        """What runs torch functions so that each of `n` positions reads itself alone; None where calls of
+        this API cannot be cut so."""
 
     def folded(self, tensor: torch.Tensor) -> torch.Tensor:
         """Leading dimensions folded into (batch, heads)."""

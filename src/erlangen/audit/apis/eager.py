@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from erlangen.audit.apis.attention_call import Call, fold, register
+from erlangen.audit.apis.attention_call import Call, Diagonal, fold, register
 from erlangen.audit.capture.content_keys import fingerprint
 from erlangen.audit.capture.masking import least_logarithm
 from erlangen.audit.capture.replay import replay
@@ -75,6 +75,19 @@ class EagerCall(Call):
         queries = _by_rows(factors[1 - self.key_factor], self.queries)
         keys = _by_rows(factors[self.key_factor], self.keys)
         return None if queries is None or keys is None else (queries, keys)
+
+    @classmethod
+    def diagonal(cls, n: int) -> Diagonal:
+        def run(function: Any, args: Any, kwargs: Any) -> Any:
+            scores = args[0] if args else kwargs.get("input")
+            if name_of(function) != "softmax" or not isinstance(scores, torch.Tensor):
+                return NotImplemented
+            if scores.dim() <= 2 or scores.shape[-2:] != (n, n):
+                return NotImplemented
+            out = function(*args, **kwargs)
+            return torch.eye(n, dtype=out.dtype, device=out.device).expand_as(out).contiguous()
+
+        return run
 
     def _replayed(self, node: Node, level: bool) -> torch.Tensor:
         """What a node would be at zero scores, (batch, heads, queries, keys)."""

@@ -92,6 +92,10 @@ class FlexCall(TensorCall):
     def alpha(self) -> torch.Tensor:
         return self._weights(self.score_mod)
 
+    @classmethod
+    def diagonal(cls, n: int) -> None:
+        """No function mode sees it."""
+
     def _weights(self, score_mod: Any) -> torch.Tensor:
         def run(*tensors: torch.Tensor) -> torch.Tensor:
             out = self.function(*tensors, score_mod=score_mod, block_mask=self.block_mask, **self.options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional as F
 
-from erlangen.audit.apis.attention_call import Call, register
+from erlangen.audit.apis.attention_call import Call, Diagonal, register
 from erlangen.audit.capture.content_keys import content_key, fingerprint
 from erlangen.audit.capture.masking import level_mask, readable
 from erlangen.audit.support import Support
@@ -122,6 +122,20 @@ class MHACall(Call):
 
     def vectors(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.arguments["query"], self.arguments["key"]
+
+    @classmethod
+    def diagonal(cls, n: int) -> Diagonal:
+        def run(function: Any, args: Any, kwargs: Any) -> Any:
+            if function is not MHA:
+                return NotImplemented
+            given = arguments(*args, **kwargs)
+            if not given["query"].shape[0] == given["key"].shape[0] == n:
+                return NotImplemented
+            others = ~torch.eye(n, dtype=torch.bool, device=given["query"].device)
+            own = {"attn_mask": others, "key_padding_mask": None, "is_causal": False}
+            return MHA(**(given | own))
+
+        return run
 
 
 def arguments(*args: Any, **kwargs: Any) -> dict[str, Any]:

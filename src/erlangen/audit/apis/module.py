@@ -27,6 +27,7 @@ class ModuleCall(Call):
     """One call of a module whose attention is chunked, block-sparse or the like: all its heads at once."""
 
     api = "module"
+    whole = True
     watches = "a module whose softmax runs over the keys of no single product (chunked, block-sparse)"
     declares = "nothing: its masks are cut up with its scores"
 
@@ -107,6 +108,10 @@ class ModuleCall(Call):
 
     def vectors(self) -> None:
         """Queries and keys are inside the module."""
+
+    @classmethod
+    def diagonal(cls, n: int) -> None:
+        """Its attention has no one function to run otherwise."""
 
 
 def _runner(frame: Frame, hidden: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

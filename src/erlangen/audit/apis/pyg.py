@@ -84,6 +84,10 @@ class EdgeSoftmaxCall(Call):
     def vectors(self) -> None:
         """The softmax gets scores of edges, and never the vectors of nodes."""
 
+    @classmethod
+    def diagonal(cls, n: int) -> None:
+        """No function mode sees it."""
+
     def _support(self, kept: torch.Tensor) -> Support:
         """The edges that carry weight, `kept` of shape (edges, heads)."""
         pairs = torch.stack([self.targets, self.sources], dim=1).cpu()

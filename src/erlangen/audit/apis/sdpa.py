@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional as F
 
-from erlangen.audit.apis.attention_call import TensorCall, register
+from erlangen.audit.apis.attention_call import Diagonal, TensorCall, register
 from erlangen.audit.capture.content_keys import content_key
 from erlangen.audit.capture.masking import level_mask, readable
 from erlangen.audit.support import Support
@@ -75,6 +75,20 @@ class SDPACall(TensorCall):
 
     def alpha(self) -> torch.Tensor:
         return self._weights(self.mask)
+
+    @classmethod
+    def diagonal(cls, n: int) -> Diagonal:
+        def run(function: Any, args: Any, kwargs: Any) -> Any:
+            if function is not SDPA:
+                return NotImplemented
+            given = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
+            query, value = given["query"], given["value"]
+            if not query.shape[-2] == value.shape[-2] == n:
+                return NotImplemented
+            heads = query.shape[-3] // value.shape[-3] if query.dim() > 2 and value.dim() > 2 else 1
+            return value.repeat_interleave(heads, dim=-3) if heads > 1 else value.clone()
+
+        return run
 
     def _weights(self, mask: torch.Tensor | None) -> torch.Tensor:
         return self.at_equal_scores(

@@ -68,7 +68,7 @@ def joined(
     sizes = {(step.heads, step.queries, step.keys) for step in steps}
     if sizes == {(base.heads, base.queries, base.keys)}:
         return _measured(base, steps[-1].kernel.dense()), None  # another sequence, which no step cuts
-    if any(step.api == "module" for step in steps) and base.keys == n:
+    if any(step.whole for step in steps) and base.keys == n:
         # Its hidden states are those of the step, so the keys in its cache were never changed.
         return base, Problem("it was probed as a whole, which does not see the keys in its cache")
     if base.queries != n or len({step.heads for step in steps} | {base.heads}) > 1:

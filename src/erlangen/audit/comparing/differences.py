@@ -161,7 +161,7 @@ def judge(
             found = _first(mine, theirs, (first, name), masks)
             differences += [found] if found is not None else []
             # A module that was probed as a whole has weights that nobody saw.
-            if found is None and "module" not in (mine.api, theirs.api):
+            if found is None and not (mine.whole or theirs.whole):
                 if not _same_weights(mine.weights, theirs.weights):
                     both = mine.weights, theirs.weights
                     weights.append(WeightDifference(_named(mine, theirs), (first, name), both))
@@ -239,7 +239,7 @@ def _paired(
     for (_, a), (_, b) in zip(mine, theirs, strict=True):
         if len(a) == len(b):
             pairs += [_alike([x], [y]) for x, y in zip(a, b, strict=True)]
-        elif any(len(group) == 1 and group[0].api == "module" for group in (a, b)):
+        elif any(len(group) == 1 and group[0].whole for group in (a, b)):
             pairs.append(_alike(a, b))
         else:
             return None
@@ -247,7 +247,7 @@ def _paired(
 
 
 def _alike(mine: list[Measured], theirs: list[Measured]) -> tuple[Measured, Measured, str | None]:
-    whole = [any(call.api == "module" for call in side) for side in (mine, theirs)]
+    whole = [any(call.whole for call in side) for side in (mine, theirs)]
     heads = [(len(side), side[0].heads) for side in (mine, theirs)]
     if heads[0] == heads[1] or not any(whole):
         return mine[0], theirs[0], None
@@ -270,7 +270,7 @@ def _union(calls: list[Measured]) -> Measured:
         for call in calls[1:]:
             bound = bound | call.kernel.of_item(item)
         items.append((bound,))
-    one.heads, one.kernel, one.api = 1, Support(tuple(items)), "module"
+    one.heads, one.kernel, one.whole = 1, Support(tuple(items)), True
     return one
 
 

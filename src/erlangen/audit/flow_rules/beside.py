@@ -13,13 +13,10 @@ from math import comb
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from erlangen.audit.apis.mha import arguments
+from erlangen.audit.apis.attention_call import APIS
 from erlangen.audit.calls.real import of_item
-from erlangen.audit.capture.tape import name_of
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_rules.bounds import allowed
 from erlangen.audit.flow_rules.groups import Moves, moves_of_output, no_rounding
@@ -29,42 +26,23 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 
-_SDPA, _MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
-APIS = frozenset({"sdpa", "mha", "eager"})
-"""The kinds of calls that can be cut."""
-
 
 class Cut(TorchFunctionMode):
     """Runs a model whose attention over `n` positions reads each its own; `count` calls were cut."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
-        self._n, self.count = n, 0
+        self.count = 0
+        self._diagonals = [run for api in APIS.values() if (run := api.diagonal(n)) is not None]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is _SDPA:
-            query, _, value = (
-                args[place] if place < len(args) else kwargs[name]
-                for place, name in enumerate(("query", "key", "value"))
-            )
-            if query.shape[-2] == value.shape[-2] == self._n:
+        for run in self._diagonals:
+            out = run(func, args, kwargs)
+            if out is not NotImplemented:
                 self.count += 1
-                heads = query.shape[-3] // value.shape[-3] if query.dim() > 2 and value.dim() > 2 else 1
-                return value.repeat_interleave(heads, dim=-3) if heads > 1 else value.clone()
-        elif func is _MHA:
-            given = arguments(*args, **kwargs)
-            if given["query"].shape[0] == given["key"].shape[0] == self._n:
-                self.count += 1
-                others = ~torch.eye(self._n, dtype=torch.bool, device=given["query"].device)
-                own = {"attn_mask": others, "key_padding_mask": None, "is_causal": False}
-                return func(**(given | own))
-        out = func(*args, **kwargs)
-        weights = name_of(func) == "softmax" and isinstance(out, torch.Tensor) and out.dim() > 2
-        if weights and out.shape[-2:] == (self._n, self._n):
-            self.count += 1
-            return torch.eye(self._n, dtype=out.dtype, device=out.device).expand_as(out).contiguous()
-        return out
+                return out
+        return func(*args, **kwargs)
 
 
 def separating(n: int) -> Iterator[list[int]]:
@@ -114,7 +92,9 @@ def beside_attention(
     calls = scene.calls
     if not scene.covered or not calls or content.axis is None or verdict.role != "own":
         return None
-    if any(call.api not in APIS or (call.kind, call.queries, call.keys) != ("self", n, n) for call in calls):
+    if any((call.kind, call.queries, call.keys) != ("self", n, n) for call in calls):
+        return None
+    if any(APIS[call.api].diagonal(n) is None for call in calls):
         return None
     if runner.affordable() < needed(n):
         return None
