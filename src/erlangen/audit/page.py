@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from erlangen.audit.calls.real import of_item
 from erlangen.audit.expect import bind_expected
 from erlangen.audit.findings import Finding, merged
 from erlangen.audit.flow_verdict import FlowVerdict
@@ -205,7 +206,7 @@ def _flow_pictures(flow: FlowVerdict) -> list[Picture]:
             continue  # the first item that is wrong stands for those that read the same
         rows = None
         if flow.real is not None and flow.real.shape[-1] == bound.queries:
-            rows = flow.real[min(item, len(flow.real) - 1)]
+            rows = of_item(flow.real, item)
         wanted = bound
         if item in flow.wrong:
             edges, extra = flow.wrong[item]
