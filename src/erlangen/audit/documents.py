@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.case import Examination
 from erlangen.audit.expect import Expectation, Expected, bound_of, overall
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import WHOLE
 from erlangen.audit.obligations import Ledger
+from erlangen.audit.support import of_item
 from erlangen.relations import Documents
 
 Packing = tuple[str, np.ndarray]

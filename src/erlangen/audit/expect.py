@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.findings import Finding
 from erlangen.audit.observed import Measured
+from erlangen.audit.support import of_item
 from erlangen.audit.wording import wanted, without_masks
 from erlangen.errors import ErlangenError, ParameterError
 from erlangen.relations import Batch, Neighborhoods, PerHead, Relation

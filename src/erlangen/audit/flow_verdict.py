@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.calls.real import Real, kept, of_item
+from erlangen.audit.calls.real import Real, kept
 from erlangen.audit.expect import Expectation
 from erlangen.audit.feeding import Feeding
 from erlangen.audit.findings import Finding
@@ -17,7 +17,7 @@ from erlangen.audit.identify import describe
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import BROKEN, HELD, OPEN, Compared, Obligation, Subject
 from erlangen.audit.observed import Measured
-from erlangen.audit.support import Support
+from erlangen.audit.support import Support, of_item
 from erlangen.audit.verdict import UNDECIDED
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import told, words

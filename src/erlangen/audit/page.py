@@ -8,11 +8,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.expect import bind_expected
 from erlangen.audit.findings import Finding, merged
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.report import Report, grouped
+from erlangen.audit.support import of_item
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.wording import ranges
 from erlangen.relations import Neighborhoods
@@ -161,10 +161,8 @@ def _group(number: int, calls: list[CallVerdict], report: Report) -> Group:
     broken = first.counterexample or _broken(first, report)
     places: dict[tuple[Neighborhoods, Neighborhoods | None, bytes], list[tuple[int, int]]] = {}
     for item, heads in enumerate(first.measured.kernel.items):
-        keys = None if first.real_keys is None else first.real_keys[min(item, len(first.real_keys) - 1)]
-        rows = (
-            None if first.real_queries is None else first.real_queries[min(item, len(first.real_queries) - 1)]
-        )
+        keys = None if first.real_keys is None else of_item(first.real_keys, item)
+        rows = None if first.real_queries is None else of_item(first.real_queries, item)
         for head, bound in enumerate(heads):
             wanted = None
             if first.expected is not None:
@@ -174,9 +172,7 @@ def _group(number: int, calls: list[CallVerdict], report: Report) -> Group:
     panels = []
     for (bound, wanted, _), where in places.items():
         item = where[0][0]
-        rows = (
-            None if first.real_queries is None else first.real_queries[min(item, len(first.real_queries) - 1)]
-        )
+        rows = None if first.real_queries is None else of_item(first.real_queries, item)
         at = broken is not None and any(broken.item == b and broken.head in (None, h) for b, h in where)
         edge = broken.pair if broken is not None and at else None
         panels.append((not at, picture(bound, wanted, real=rows, edge=edge, label=_where(where, first))))

@@ -68,7 +68,7 @@ class Support:
         """
         found: dict[Any, tuple[Neighborhoods, np.ndarray | None, list[tuple[int, int]]]] = {}
         for item, heads in enumerate(self.items):
-            kept = None if rows is None else rows[min(item, len(rows) - 1)]
+            kept = None if rows is None else of_item(rows, item)
             for head, bound in enumerate(heads):
                 key = bound, None if kept is None else kept.tobytes()
                 found.setdefault(key, (bound, kept, []))[2].append((item, head))
@@ -76,7 +76,7 @@ class Support:
 
     def of_item(self, item: int) -> Neighborhoods:
         """What one batch item reads through any head: the union over its heads."""
-        result, *rest = dict.fromkeys(self.items[min(item, self.batch - 1)])
+        result, *rest = dict.fromkeys(of_item(self.items, item))
         for bound in rest:
             result = result | bound
         return result
@@ -99,3 +99,13 @@ class Support:
             i, j = (a ^ c).edges()[0].tolist()
             return b, h, i, j, bool(a.contains(i, j))
         return None
+
+
+def of_item(parts: Any, item: int) -> Any:
+    """What belongs to one item of the batch: masks and measurements that are the same for all items have one
+    for all.
+
+    >>> of_item([[True, False]], 3)
+    [True, False]
+    """
+    return parts[min(item, len(parts) - 1)]

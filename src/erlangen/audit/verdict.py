@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.calls.real import Real, of_item, of_items, real_rows
+from erlangen.audit.calls.real import Real, of_items, real_rows
 from erlangen.audit.expect import Expectation, Expected, bound_of, expected_of, first_break
 from erlangen.audit.expect import in_words as expected_in_words
 from erlangen.audit.findings import Finding
 from erlangen.audit.identify import describe
 from erlangen.audit.observed import Measured
-from erlangen.audit.support import Support
+from erlangen.audit.support import Support, of_item
 from erlangen.audit.wording import irregular, told, words
 from erlangen.errors import ErlangenError
 from erlangen.relations import Batch, Graph, PerHead, Relation

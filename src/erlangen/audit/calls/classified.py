@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.flow_verdict import FlowVerdict
-from erlangen.audit.support import Support
+from erlangen.audit.support import Support, of_item
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.witnesses.runs import Budget
 from erlangen.relations import Bipartite, Neighborhoods

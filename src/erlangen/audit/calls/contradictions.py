@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict
+from erlangen.audit.support import of_item
 from erlangen.audit.verdict import CallVerdict
 
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from erlangen.audit.observed import Measured
+from erlangen.audit.support import of_item
 from erlangen.relations import Neighborhoods
 
 Real = Mapping[str, np.ndarray | None]
 """Name of an input -> its real positions, None where nothing marks padding."""
-
-
-def of_item(parts: Any, item: int) -> Any:
-    """What belongs to one item of the batch: masks and measurements that are the same for all items have one
-    for all.
-
-    >>> of_item([[True, False]], 3)
-    [True, False]
-    """
-    return parts[min(item, len(parts) - 1)]
 
 
 def kept(bound: Neighborhoods, real: np.ndarray | None, item: int) -> Neighborhoods:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.comparing.closeness import OutputDifference, matched
 from erlangen.audit.log_weights import CLOSE, Weights
 from erlangen.audit.observed import Measured
-from erlangen.audit.support import Support
+from erlangen.audit.support import Support, of_item
 from erlangen.relations import Neighborhoods
 
 Side = tuple[str, list[Measured]]

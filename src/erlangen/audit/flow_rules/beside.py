@@ -16,13 +16,13 @@ import numpy as np
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.apis.attention_call import APIS
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_rules.bounds import allowed
 from erlangen.audit.flow_rules.groups import Moves, moves_of_output, no_rounding
 from erlangen.audit.flow_rules.inside import Inside
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 

@@ -8,7 +8,7 @@ from operator import or_
 
 import numpy as np
 
-from erlangen.audit.calls.real import kept, of_item, real_rows
+from erlangen.audit.calls.real import kept, real_rows
 from erlangen.audit.calls.streams import predict
 from erlangen.audit.expect import (
     Expected,
@@ -22,6 +22,7 @@ from erlangen.audit.expect import (
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.observed import Measured
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.wording import without_masks
 from erlangen.errors import ErlangenError

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.flow_verdict import Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
 from erlangen.audit.outputs import Place
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner

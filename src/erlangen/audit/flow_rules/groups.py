@@ -14,11 +14,12 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from erlangen.audit.calls.real import kept, of_item
+from erlangen.audit.calls.real import kept
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_rules.bounds import allowed
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.rounding import LOW_ULPS, ULPS, changes_in, part_of, spread, usual_sizes
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods

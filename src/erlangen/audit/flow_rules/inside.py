@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.capture.tape import ADDING, PRODUCTS
 from erlangen.audit.findings import Finding
 from erlangen.audit.inputs import Content
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.flow import ITEMS, Flow
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.audit.witnesses.trace import Event, Trace

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from erlangen.audit.calls.real import kept, of_item
+from erlangen.audit.calls.real import kept
 from erlangen.audit.calls.streams import predict
 from erlangen.audit.flow_rules.bounds import size
 from erlangen.audit.flow_rules.following import surely_real
@@ -21,6 +21,7 @@ from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
 from erlangen.audit.observed import Measured
 from erlangen.audit.outputs import floating
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.relations import Neighborhoods

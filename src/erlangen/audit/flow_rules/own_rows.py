@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from erlangen.audit.calls.real import kept, of_item
+from erlangen.audit.calls.real import kept
 from erlangen.audit.expect import AtMost, expected_of, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_rules.bounds import bounds, by_head, columns, edge, single, within_closure
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
 from erlangen.audit.obligations import Compared
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner
 from erlangen.errors import ErlangenError

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.expect import Expectation, in_words, overall
 from erlangen.audit.findings import Finding
 from erlangen.audit.flow_rules.bounds import edge
 from erlangen.audit.flow_rules.own_rows import SHARP
 from erlangen.audit.flow_verdict import FlowVerdict, Scene
 from erlangen.audit.inputs import Content
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner

@@ -14,10 +14,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from erlangen.audit.arguments.masks import Mask
-from erlangen.audit.calls.real import of_item
 from erlangen.audit.capture.tape import name_of
 from erlangen.audit.inputs import Content
 from erlangen.audit.observed import Measured
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.flow import Flow
 from erlangen.audit.witnesses.rounding import differs
 from erlangen.audit.witnesses.runs import Runner

@@ -21,6 +21,7 @@ from erlangen.audit.arguments.containers import leaves
 from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import ADDING, name_of
 from erlangen.audit.inputs import Content
+from erlangen.audit.support import of_item
 from erlangen.audit.witnesses.runs import Runner
 
 BY_RANGE = "quantised by the range of the whole tensor"
@@ -306,6 +307,6 @@ class Trace:
         """
         moved = self.moved([position])
         for event, size in zip(self.base, moved, strict=False):
-            if row < size.shape[1] and size[min(item, len(size) - 1), row] > 0:
+            if row < size.shape[1] and of_item(size, item)[row] > 0:
                 return event
         return None
