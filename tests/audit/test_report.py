@@ -158,7 +158,7 @@ def test_equal_masks_are_probed_once_and_a_replaced_function_is_still_seen(monke
 def test_progress_is_told():
     steps = []
     audit(stack([[er.Causal()]], N), vectors(N), progress=steps.append)
-    assert steps[0] == "declared and kernel witnesses"
+    assert steps[0] == "declared and measured witnesses"
     assert f"flow from x: {N} positions" in steps
 
 

@@ -70,7 +70,7 @@ def audit(
     - `positions`: the positions to change, all by default as far as the budget goes.
     - `budget`: about how many seconds the audit may take. What did not fit is said, never passed over.
 
-    Three witnesses: *declared* (the mask and flags that reached the call), *kernel* (the call run again with
+    Three witnesses: *declared* (the mask and flags that reached the call), *measured* (the call run again with
     zero queries and one-hot values) and *flow* (which outputs move when one position's content changes). What
     must be compared is written down as obligations, and the verdict is a fold over them: `violated` if one is
     broken, `undecided` if one could not be compared, `holds` otherwise. The model is left exactly as it was,
@@ -151,7 +151,7 @@ def _own_labels(inputs: Inputs) -> Inputs:
 def _audit(examiner: Examiner, inputs: list[Inputs], chosen: list[str]) -> Report:
     """Feed, observe, judge, and fold what was found into a report."""
     model, ledger, budget = examiner.model, examiner.ledger, examiner.budget
-    examiner.tell("declared and kernel witnesses")
+    examiner.tell("declared and measured witnesses")
     examiner.first = runner = Runner(model, inputs[0], Reading([]), examiner.snapshot)
 
     # The given inputs: what they are, what each call reads, and of what.
