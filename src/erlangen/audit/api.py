@@ -70,9 +70,9 @@ def audit(
     - `positions`: the positions to change, all by default as far as the budget goes.
     - `budget`: about how many seconds the audit may take. What did not fit is said, never passed over.
 
-    Three witnesses: *declared* (the mask and flags that reached the call), *measured* (the call run again with
-    zero queries and one-hot values) and *flow* (which outputs move when one position's content changes). What
-    must be compared is written down as obligations, and the verdict is a fold over them: `violated` if one is
+    Three witnesses: *declared* (the mask and flags that reached the call), *measured* (the call run again
+    with zero queries and one-hot values) and *flow* (which outputs move when one position's content changes).
+    What must be compared is written down as obligations, and the verdict is a fold over them: `violated` if one is
     broken, `undecided` if one could not be compared, `holds` otherwise. The model is left exactly as it was,
     and the report says whether that was checked to be so.
 
