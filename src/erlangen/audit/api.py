@@ -72,9 +72,9 @@ def audit(
 
     Three witnesses: *declared* (the mask and flags that reached the call), *measured* (the call run again
     with zero queries and one-hot values) and *flow* (which outputs move when one position's content changes).
-    What must be compared is written down as obligations, and the verdict is a fold over them: `violated` if one is
-    broken, `undecided` if one could not be compared, `holds` otherwise. The model is left exactly as it was,
-    and the report says whether that was checked to be so.
+    What must be compared is written down as obligations, and the verdict is a fold over them: `violated` if
+    one is broken, `undecided` if one could not be compared, `holds` otherwise. The model is left exactly as
+    it was, and the report says whether that was checked to be so.
 
     >>> import torch
     >>> import erlangen as er
