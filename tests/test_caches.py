@@ -13,7 +13,7 @@ import torch
 
 import erlangen as er
 from erlangen.attention.binding import CACHE_SIZE, clear_cache
-from erlangen.attention.cache import CACHES, Recent
+from erlangen.caches import CACHES, Recent
 
 
 def keepers() -> Iterator[tuple[str, Any]]:
@@ -99,7 +99,7 @@ def test_a_keeper_that_grows_is_seen(monkeypatch):
     before = sizes()
     kept[0].append(1)
     assert {name for name, count in sizes().items() if count > before.get(name, 0)} == {
-        "erlangen.attention.cache.kept"
+        "erlangen.caches.kept"
     }
 
 

@@ -94,7 +94,7 @@ def test_packages_import_downwards_only(package):
         "def lazily():\n    from erlangen.attention import attend",
         "if TYPE_CHECKING:\n    from erlangen.attention import attend",
         "import_module('erlangen.attention')",
-        "importlib.import_module('erlangen.attention.cache')",
+        "importlib.import_module('erlangen.attention.call')",
     ],
 )
 def test_the_import_check_rejects(source):

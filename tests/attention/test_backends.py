@@ -279,10 +279,19 @@ def test_the_tiles_of_a_relation_are_cut_once(monkeypatch):
 def test_every_cache_is_bounded_and_emptied_by_clear_cache():
     import erlangen.integrations.pyg
     import erlangen.integrations.transformers  # noqa: F401
-    from erlangen.attention.cache import CACHES
+    from erlangen.caches import CACHES
 
     made = 0
-    for package in ("attention", "nn", "integrations"):
+    for package in (
+        "attention",
+        "nn",
+        "integrations",
+        "training",
+        "audit",
+        "symmetry",
+        "taxonomy",
+        "relations",
+    ):
         for path in (Path(er.__file__).parent / package).rglob("*.py"):
             code = re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
             assert not re.search(

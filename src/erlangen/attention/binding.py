@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from erlangen.attention import packing
-from erlangen.attention.cache import CACHES, cached
+from erlangen.caches import CACHES, cached
 from erlangen.errors import SizeError
 from erlangen.relations import Neighborhoods
 from erlangen.relations.protocol import AnyRelation

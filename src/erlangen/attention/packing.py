@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from erlangen.attention.cache import Recent
+from erlangen.caches import Recent
 from erlangen.errors import BackendError, ErlangenError
 from erlangen.relations import Batch, Bindable, FromMask, Neighborhoods, PerHead, Tiles
 

@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import ternary_kernel
 from erlangen.attention.binding import made_plain
-from erlangen.attention.cache import cached
 from erlangen.attention.call import fold
 from erlangen.attention.ternary_kernel import PackedTriples
+from erlangen.caches import cached
 from erlangen.errors import BackendError, ParameterError, ShapeError
 from erlangen.packages import renamed
 from erlangen.relations.protocol import AnyRelation, expect

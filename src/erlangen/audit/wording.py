@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from erlangen.audit.identify import at_size, candidates, named
 from erlangen.audit.support import Support
+from erlangen.caches import cached
 from erlangen.relations import Empty, Neighborhoods, Relation
 
 FEW = 8
@@ -67,7 +67,7 @@ def place(at: list[tuple[int, int]], support: Support) -> str:
     return ", ".join(part for part in (item, head) if part) or "elsewhere"
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def wanted(relation: Any, queries: int, keys: int) -> str:
     """An expected relation at a size: its expression, or in words where it was given as a mask.
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from erlangen.attention.cache import Recent
+from erlangen.caches import Recent
 from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import FromMask, Neighborhoods
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from erlangen.attention.cache import cached
+from erlangen.caches import cached
 from erlangen.errors import ParameterError
 from erlangen.training.processes import ALONE, Processes
 from erlangen.training.randomness import BATCH, generator

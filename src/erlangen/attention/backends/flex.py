@@ -11,10 +11,10 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 
 from erlangen.attention.backend import Cost, Rank, register
 from erlangen.attention.block_masks import from_bound
-from erlangen.attention.cache import cached
 from erlangen.attention.call import Call
 from erlangen.attention.kernels.form import Map
 from erlangen.attention.products import Products
+from erlangen.caches import cached
 from erlangen.errors import BackendError
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from erlangen.audit.flow_verdict import FlowVerdict
 from erlangen.audit.support import Support, of_item
 from erlangen.audit.verdict import CallVerdict
 from erlangen.audit.witnesses.runs import Budget
+from erlangen.caches import cached
 from erlangen.relations import Bipartite, Neighborhoods
 from erlangen.taxonomy import classify
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def _bias(bound: Neighborhoods) -> Any:
     return classify(bound)
 

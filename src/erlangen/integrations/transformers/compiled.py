@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from erlangen.attention import native
 from erlangen.attention.binding import bind_alone
-from erlangen.attention.cache import cached
 from erlangen.attention.compiling import constant
 from erlangen.attention.packing import PackedNeighborhoods, PackedRelation
+from erlangen.caches import cached
 from erlangen.errors import SizeError
 from erlangen.integrations.transformers.readings import DENSE, Extent, Shape, meet, read, said_by
 from erlangen.integrations.transformers.terms import MaskFunction, Written

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from erlangen.attention.cache import cached
+from erlangen.caches import cached
 from erlangen.errors import ParameterError
 
 MODELS = "transformers.models."

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from erlangen.attention.cache import cached
+from erlangen.caches import cached
 from erlangen.integrations.transformers.terms import MaskFunction, Shape, Written, written
 from erlangen.relations import (
     Batch,

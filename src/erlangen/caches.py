@@ -1,4 +1,4 @@
-"""What is kept between calls: every cache of what lies above `relations` is bounded, and known here."""
+"""What is kept between calls: every cache of the library is bounded, and known here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CACHES: WeakSet[Any] = WeakSet()
 
 
 def cached(size: int) -> Callable[[_Function], _Function]:
-    """`functools.lru_cache(size)`, emptied by `clear_cache`."""
+    """`functools.lru_cache(size)`, emptied by `erlangen.attention.binding.clear_cache`."""
 
     def decorate(function: _Function) -> _Function:
         kept: Any = lru_cache(size)(function)
