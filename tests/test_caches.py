@@ -95,7 +95,7 @@ def test_only_bounded_caches_grow_while_calls_are_made():
 
 def test_a_keeper_that_grows_is_seen(monkeypatch):
     kept: dict[int, list[int]] = {0: []}
-    monkeypatch.setattr(er.attention.cache, "kept", kept, raising=False)
+    monkeypatch.setattr(er.caches, "kept", kept, raising=False)
     before = sizes()
     kept[0].append(1)
     assert {name for name, count in sizes().items() if count > before.get(name, 0)} == {
