@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import shutil
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+import torch
 
 import erlangen as er
+from erlangen.errors import ParameterError
 
 LAZY = ["erlangen", "erlangen.audit", "erlangen.models", "erlangen.testing", "erlangen.training"]
 
@@ -39,7 +43,10 @@ def test_a_package_is_its_function_whatever_was_imported_before(first):
 
 
 def test_former_names_are_there_still():
-    assert {"bias", "hierarchy"} <= set(dir(er))
+    assert "bias" in dir(er)
+    assert not {"hierarchy", "HyperRelation"} & set(dir(er))  # nobody who walks the package is to be warned
+    with pytest.warns(DeprecationWarning, match=r"HyperRelation is now erlangen\.TernaryRelation"):
+        exec("from erlangen import HyperRelation", {})  # code without a name of its own
     with pytest.warns(DeprecationWarning, match="erlangen.bias is now erlangen.taxonomy"):
         assert er.bias.classify is er.classify
 
@@ -60,3 +67,32 @@ def test_lazy_names_are_there_and_listed_and_no_others(package):
         assert getattr(module, name) is vars(module)[name]  # found directly from then on
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing_here'"):
         module.nothing_here  # noqa: B018
+
+
+def test_an_old_and_a_new_name_of_one_argument_are_not_both_taken():
+    fano, x = er.Fano(), torch.randn(1, 7, 4)
+    with pytest.raises(ParameterError, match="hyperrelation= is now relation=: give one of them"):
+        er.attend_triples(x, x, x, x, x, relation=fano, hyperrelation=fano)
+    with pytest.warns(DeprecationWarning, match="hyperrelation= is now relation=") as said:
+        er.nn.TripleAttention(4, 1, fano)(x, hyperrelation=fano)
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("name", ["Attention", "plan", "audit", "reach", "Relation"])
+def test_a_relation_may_not_take_the_name_of_something_else(name, tmp_path):
+    package = tmp_path / "erlangen"
+    shutil.copytree(Path(er.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "relations" / "taken.py").write_text(
+        "from dataclasses import dataclass\nfrom erlangen.relations.catalogue import written\n"
+        "from erlangen.relations.relation import Relation as Base\n"
+        f"@written\n@dataclass(frozen=True)\nclass {name}(Base):\n"
+        "    def _bind(self, site): ...\n    def _holds(self, i, j, keys): ...\n"
+    )
+    code = (
+        "import sys; from importlib.machinery import PathFinder; sys.meta_path.insert(0, PathFinder); "
+        f"sys.path.insert(0, {str(tmp_path)!r}); import erlangen"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode
+    assert f"{name}" in ended.stderr.splitlines()[-1]
+    assert "ParameterError" in ended.stderr

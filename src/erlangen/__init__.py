@@ -52,6 +52,8 @@ __all__ = [
     "training",
     "translations",
 ]
+if taken := set(__all__) & set(relations.__all__):
+    raise errors.ParameterError(f"relations may not be called {', '.join(sorted(taken))}: erlangen has these")
 __all__ += relations.__all__
 
 _lazy, _names = lazily(

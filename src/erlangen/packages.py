@@ -13,6 +13,8 @@ from inspect import Signature, signature
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
+from erlangen.errors import ParameterError
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -48,7 +50,7 @@ def lazily(
         setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *sources, *former})
+    return get, lambda: sorted({*vars(sys.modules[package]), *sources})
 
 
 def moved(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -64,15 +66,19 @@ def moved(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     def get(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        level = 2
-        while sys._getframe(level - 1).f_globals["__name__"].partition(".")[0] == "erlangen":
-            level += 1  # the line that wrote the name, not one of ours that passed it on
-        said = f"{package}.{name} is now {names[name]}; the old name goes with version 0.3"
-        warnings.warn(said, DeprecationWarning, stacklevel=level)
+        _warn(f"{package}.{name} is now {names[name]}; the old name goes with version 0.3")
         module, _, present = names[name].rpartition(".")
         return getattr(import_module(module), present)
 
     return get
+
+
+def _warn(said: str) -> None:
+    """Warn of an old name where it was written: not in code of ours, or of torch, that passed it on."""
+    level = 1
+    while sys._getframe(level).f_globals.get("__name__", "").partition(".")[0] in ("erlangen", "torch"):
+        level += 1
+    warnings.warn(said, DeprecationWarning, stacklevel=level + 1)
 
 
 def renamed(**names: str) -> Callable[[_Function], _Function]:
@@ -92,8 +98,9 @@ def renamed(**names: str) -> Callable[[_Function], _Function]:
         def taking(*arguments: Any, **named: Any) -> Any:
             for former, present in names.items():
                 if former in named:
-                    said = f"{former}= is now {present}=; the old name goes with version 0.3"
-                    warnings.warn(said, DeprecationWarning, stacklevel=2)
+                    if present in named:
+                        raise ParameterError(f"{former}= is now {present}=: give one of them, not both")
+                    _warn(f"{former}= is now {present}=; the old name goes with version 0.3")
                     named[present] = named.pop(former)
             return function(*arguments, **named)
 

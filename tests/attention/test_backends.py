@@ -64,7 +64,6 @@ class ToyBackend(Backend):
 @contextmanager
 def toy(folder: Path):
     """A backend in one file of a temporary directory, known as long as the block lasts."""
-    clear_cache()
     path = folder / "toy.py"
     path.write_text(TOY)
     spec = importlib.util.spec_from_file_location("toy_backend", path)
@@ -76,6 +75,46 @@ def toy(folder: Path):
     finally:
         BACKENDS.pop("toy", None)
         clear_cache()
+
+
+def test_what_was_decided_before_a_backend_was_registered_is_decided_again(tmp_path):
+    x = torch.randn(1, 1, 6, 4)
+    er.attend(x, x, x, er.Window(2))
+    with toy(tmp_path):
+        assert er.plan(x, x, x, er.Window(2)).backend == "toy"
+        with pytest.MonkeyPatch.context() as patch:
+            ran = []
+            plain = BACKENDS["toy"].run
+            patch.setattr(BACKENDS["toy"], "run", lambda *given: ran.append(1) or plain(*given))
+            er.attend(x, x, x, er.Window(2))
+        assert ran
+
+
+def test_a_backend_that_does_not_return_what_it_says_is_an_error(tmp_path):
+    x = torch.randn(1, 1, 6, 4)
+    with toy(tmp_path), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(BACKENDS["toy"]), "lse", True)
+        patch.setattr(type(BACKENDS["toy"]), "weights", True)
+        for asked in ("return_lse", "return_weights"):
+            with pytest.raises(BackendError, match="'toy' did not return"):
+                er.attend(x, x, x, er.Window(2), **{asked: True})
+
+
+@pytest.mark.parametrize("lacking", ["name", "computes", "scales"])
+def test_a_backend_without_a_fact_is_refused(lacking):
+    facts = {name: "half" for name in ("name", "computes", "scales") if name != lacking}
+    with pytest.raises(ParameterError, match=f"the backend Half lacks {lacking}"):
+        register(type("Half", (Backend,), facts))
+    with pytest.raises(ParameterError, match="lacks a name"):
+        register(type("Half", (Backend,), {"name": "", "computes": "", "scales": ""}))
+
+
+def test_the_class_of_a_relation_is_refused_for_one_query_as_for_several():
+    k = torch.randn(1, 1, 5, 4)
+    for q in (k, k[..., -1:, :]):
+        for ask in (er.attend, er.plan):
+            with pytest.raises(ParameterError, match=r"got the class Causal; write Causal\(\.\.\.\)"):
+                ask(q, k, k, er.Causal)
 
 
 def tensors(queries=5, keys=7, heads=2, kv=1, batch=2, seed=0) -> Any:
@@ -90,6 +129,19 @@ def calls() -> Any:
     yield square, {"relation": er.Window(2), "scale": 0.3}
     yield tensors(1, 7), {"relation": er.Window(3)}
     yield square, {"relation": er.Causal(), "kernel": er.kernels.Linear()}
+    yield square, {"relation": er.Causal() - er.Identity()}  # the first query reads nothing
+    yield square, {"relation": er.Causal() - er.Identity(), "return_lse": True}
+
+
+def differentiated(*inputs: torch.Tensor, **options: Any) -> list[torch.Tensor]:
+    """What `attend` gives, and its derivatives by q, k and v; a step of decoding has none."""
+    given = [x.detach().clone().requires_grad_(x.shape[-2] > 1 < inputs[0].shape[-2]) for x in inputs]
+    out = er.attend(*given, **options)
+    results = [out] if isinstance(out, torch.Tensor) else list(out)
+    if not given[0].requires_grad:
+        return results
+    terms = [x.masked_fill(x.isinf(), 0) * torch.arange(1.0, 1 + x.numel()).view_as(x) for x in results]
+    return results + list(torch.autograd.grad(sum(term.sum() for term in terms), given))
 
 
 def complete(name: str) -> None:
@@ -103,8 +155,8 @@ def complete(name: str) -> None:
             with pytest.raises(BackendError, match=f"^backend '{name}' .*{re.escape(said[-9:])}$"):
                 er.attend(*inputs, **options, backend=name)
             continue
-        expected = er.attend(*inputs, **options, backend="reference")
-        torch.testing.assert_close(er.attend(*inputs, **options, backend=name), expected)
+        both = [differentiated(*inputs, **options, backend=each) for each in (name, "reference")]
+        torch.testing.assert_close(*both)
         taken.append(options)
     assert taken, f"backend {name!r} takes none of the calls"
     backend = BACKENDS[name]
@@ -152,7 +204,7 @@ def test_a_backend_of_ones_own_is_one_file(tmp_path):
 @pytest.mark.parametrize("method", sorted(Backend.__abstractmethods__))
 def test_a_backend_that_lacks_a_method_is_refused_at_once(method):
     methods = {name: lambda self, *_: None for name in Backend.__abstractmethods__ - {method}}
-    cls = type("HalfBackend", (Backend,), {"name": "half", **methods})
+    cls = type("HalfBackend", (Backend,), {"name": "half", "computes": "", "scales": "", **methods})
     with pytest.raises(TypeError, match=method):
         register(cls)
     assert "half" not in BACKENDS

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,9 @@ def test_a_file_that_forgets_a_method_is_refused_where_it_is_loaded(tmp_path):
     ):
         pass
     assert "toy" not in APIS
+
+
+@pytest.mark.parametrize("function", [partial(added), nn.Linear(1, 1), (lambda n: lambda: n)(1)])
+def test_what_cannot_be_watched_is_refused_with_what_can(function):
+    with pytest.raises(ParameterError, match="no plain Python function.*watch_modules"):
+        Session(nn.Identity(), lambda call: None).watch_function(function, lambda *given: None)

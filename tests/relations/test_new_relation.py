@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import erlangen as er
 from erlangen.attention import attend, plan
+from erlangen.errors import ParameterError
 from erlangen.relations import catalogue
 from erlangen.relations.parse import parse
 from erlangen.show.drawing import drawing
@@ -40,16 +41,17 @@ from erlangen.relations.relation import Relation
 @written
 @final
 @dataclass(frozen=True)
-class Tree(Relation):
+class Toy(Relation):
     """Each position reads itself and its parent (i - 1) // arity, as in a heap."""
 
     arity_: int = 2
 
     def _bind(self, site):
-        i = site.positions
+        i = site.positions  # below zero where there are more queries than keys
         rows = np.concatenate([np.arange(i.size)] * 2)
         keys = np.concatenate([i, np.maximum((i - 1) // self.arity_, 0)])
-        return Neighborhoods.from_edges(i.size, site.keys, np.stack([rows, keys], axis=1))
+        edges = np.stack([rows, keys], axis=1)[(np.concatenate([i, i]) >= 0)]
+        return Neighborhoods.from_edges(i.size, site.keys, edges)
 
     def _holds(self, i, j, keys):
         parent = (i - 1) // self.arity_
@@ -65,8 +67,8 @@ def tree(tmp_path, monkeypatch):
     (tmp_path / "toy_tree.py").write_text(TOY)
     monkeypatch.setattr(er.relations, "__path__", [*er.relations.__path__, str(tmp_path)])
     catalogue.discover(er.relations.__path__, er.relations.__name__)
-    yield catalogue.WRITTEN["Tree"](2)
-    del catalogue.WRITTEN["Tree"], sys.modules["erlangen.relations.toy_tree"]
+    yield catalogue.WRITTEN["Toy"](2)
+    del catalogue.WRITTEN["Toy"], sys.modules["erlangen.relations.toy_tree"]
 
 
 def dense(n: int) -> np.ndarray:
@@ -91,7 +93,7 @@ def test_it_binds_holds_and_combines(tree):
 
 def test_it_is_read_from_text(tree):
     assert parse(repr(tree)) == tree
-    assert parse("PerHead([Tree(2), Causal()]) & Tree(3)") == er.PerHead([tree, er.Causal()]) & type(tree)(3)
+    assert parse("PerHead([Toy(2), Causal()]) & Toy(3)") == er.PerHead([tree, er.Causal()]) & type(tree)(3)
 
 
 def test_its_symmetry_and_verdict(tree):
@@ -143,7 +145,7 @@ def test_it_answers_what_is_asked_of_every_relation(tree, question):
     @given(st.data(), st.integers(1, 6))
     @settings(max_examples=5, deadline=None)
     def ask(data, n):
-        QUESTIONS[question](*drawn(data, "Tree", n))
+        QUESTIONS[question](*drawn(data, "Toy", n))
 
     ask()
 
@@ -164,10 +166,10 @@ def test_one_more_file_is_one_more_name(tmp_path):
     code = """
         import sys; from importlib.machinery import PathFinder; sys.meta_path.insert(0, PathFinder)
         sys.path.insert(0, sys.argv[1])
-        import erlangen as er; from erlangen.relations import Tree; from erlangen.relations.parse import parse
+        import erlangen as er; from erlangen.relations import Toy; from erlangen.relations.parse import parse
         from erlangen.testing.strategies import LEAVES
-        assert er.__file__.startswith(sys.argv[1]) and er.Tree is Tree in LEAVES and "Tree" in er.__all__
-        assert parse("Tree(3) & Causal()").on(4) == (Tree(3) & er.Causal()).on(4)
+        assert er.__file__.startswith(sys.argv[1]) and er.Toy is Toy in LEAVES and "Toy" in er.__all__
+        assert parse("Toy(3) & Causal()").on(4) == (Toy(3) & er.Causal()).on(4)
         print("hypothesis" in sys.modules, "torch" in sys.modules)
     """
     lines = "\n".join(line.strip() for line in code.splitlines())
@@ -178,5 +180,12 @@ def test_one_more_file_is_one_more_name(tmp_path):
 
 
 def test_two_relations_cannot_have_one_name(tree):
-    with pytest.raises(ValueError, match="called Tree"):
-        catalogue.written(type("Tree", (), {}))
+    with pytest.raises(ValueError, match="called Toy"):
+        catalogue.written(type("Toy", (), {}))
+
+
+def test_a_parameter_may_not_hide_what_every_relation_answers():
+    source = TOY.replace("arity_", "arity").replace("class Toy", "class Hiding")
+    with pytest.raises(ParameterError, match="Hiding has a parameter called 'arity'"):
+        exec(compile(source, "hiding", "exec"), {"__name__": "hiding"})
+    assert "Hiding" not in catalogue.WRITTEN

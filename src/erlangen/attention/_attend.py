@@ -107,6 +107,8 @@ def attend(
     # Run.
     bias = None if call.weighted is None else bias_of(call.weighted, bound, call.queries, call.keys, q4)
     out, weights, lse = BACKENDS[chosen].run(prepared, call, q4, k4, v4, bias)
+    if (return_weights and weights is None) or (call.lse and lse is None):
+        raise BackendError(f"backend {chosen!r} did not return the weights or the log-sum-exp it said it has")
     if kernel is not None and kernel.sink is not None:
         assert lse is not None
         out, weights, lse = absorb(kernel.sink, out, weights, lse)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from erlangen.attention.biases import LogitBias
 from erlangen.attention.call import Call
+from erlangen.caches import CACHES
 from erlangen.errors import ParameterError
 
 
@@ -103,7 +104,12 @@ _Backend = TypeVar("_Backend", bound=Backend)
 
 def register(cls: type[_Backend]) -> type[_Backend]:
     """Make a backend known to `plan` and `attend`; an error if it lacks a method, or its name is taken."""
+    lacking = [name for name in ("name", "computes", "scales") if not isinstance(getattr(cls, name, 0), str)]
+    if lacking or not cls.name:
+        raise ParameterError(f"the backend {cls.__name__} lacks {', '.join(lacking) or 'a name'}")
     if cls.name in BACKENDS:
         raise ParameterError(f"there is a backend {cls.name!r} already: {type(BACKENDS[cls.name]).__name__}")
     BACKENDS[cls.name] = cls()
+    for cache in CACHES:
+        cache.cache_clear()  # what was decided before may be decided otherwise now
     return cls

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from erlangen.attention import packing
 from erlangen.caches import CACHES, cached
-from erlangen.errors import SizeError
+from erlangen.errors import ParameterError, SizeError
 from erlangen.relations import Neighborhoods
 from erlangen.relations.protocol import AnyRelation
 
@@ -135,6 +135,11 @@ def bind(
     `vectors` are the queries (batch, heads, queries, dim) and keys (batch, kv heads, keys, dim) that a
     data-dependent relation is bound to; it is bound anew for every call.
     """
+    if relation.weights is not None:
+        raise ParameterError(
+            f"{relation} has log-weights, which what is made of its pairs alone would lose: give it to "
+            f"attend as it is, or take its support, {relation.support}"
+        )
     if relation.is_bound:
         if relation.own_sizes != (queries, keys):
             raise SizeError(f"{relation} does not fit {queries} queries and {keys} keys")

@@ -58,7 +58,10 @@ class HypergraphAttention(nn.Module):
 
 
 def _bound(incidence: Any) -> Neighborhoods:
-    taken = "HypergraphAttention(incidence) takes a FromMask of shape (nodes, hyperedges) or neighborhoods"
+    taken = (
+        "HypergraphAttention(incidence) takes a relation of its own size, such as a FromMask of shape "
+        "(nodes, hyperedges), or neighborhoods"
+    )
     own = expect(incidence, taken, bound=True).own_sizes
     if own is None:
         raise ParameterError(f"{taken}, got {incidence!r}")

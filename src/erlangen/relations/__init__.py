@@ -4,6 +4,7 @@ Every module of this folder is imported, and every class marked `@written` is a 
 relation is a new file. Type checkers read `__init__.pyi`, which docs/list_relations.py writes.
 """
 
+from erlangen.errors import ParameterError
 from erlangen.packages import moved
 from erlangen.relations.catalogue import WRITTEN, discover
 from erlangen.relations.families import Bindable, reach
@@ -14,6 +15,8 @@ from erlangen.relations.tiling import Tiles
 from erlangen.relations.weighted import WeightedNeighborhoods, WeightedRelation
 
 discover(__path__, __name__)
+if taken := [name for name in WRITTEN if globals().get(name, WRITTEN[name]) is not WRITTEN[name]]:
+    raise ParameterError(f"erlangen.relations has other things of these names: {', '.join(taken)}")
 globals().update(WRITTEN)
 
 __all__ = [

@@ -10,6 +10,9 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any, TypeVar
 
+from erlangen.errors import ParameterError
+from erlangen.relations.protocol import AnyRelation
+
 Kind = TypeVar("Kind")
 
 WRITTEN: dict[str, Any] = {}
@@ -24,8 +27,14 @@ def written(kind: Kind) -> Kind:
     True
     """
     name: str = kind.__name__  # type: ignore[attr-defined]
+    fields: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    if shadowed := sorted({*fields} & {*dir(AnyRelation)}):
+        raise ParameterError(
+            f"{name} has a parameter called {shadowed[0]!r}, which is what every relation answers "
+            "(relations/protocol.py): call it otherwise"
+        )
     if WRITTEN.setdefault(name, kind) is not kind:
-        raise ValueError(f"two relations are called {name}")
+        raise ParameterError(f"two relations are called {name}")
     return kind
 
 

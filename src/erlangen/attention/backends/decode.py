@@ -63,7 +63,7 @@ def _read(q: Tensor, k: Tensor, v: Tensor, relation: Any, scale: Any) -> range |
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return None
     keys, run = k.size(2), getattr(relation, "run", None)  # what is no relation has none
-    return None if run is None else run(keys - 1, keys)
+    return None if run is None or isinstance(relation, type) else run(keys - 1, keys)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, read: range, scale: float | None) -> Tensor:

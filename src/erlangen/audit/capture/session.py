@@ -20,7 +20,7 @@ from erlangen.audit.capture.source import source_line
 from erlangen.audit.capture.tape import Tape
 from erlangen.audit.capture.unexplained import Unexplained
 from erlangen.audit.capture.watching import ObservingMode, Record, Watcher, arguments_of, unobserved, watching
-from erlangen.errors import DataError
+from erlangen.errors import DataError, ParameterError
 
 Observer = Callable[[Call], None]
 
@@ -73,8 +73,15 @@ class Session:
     def watch_function(self, function: FunctionType | None, record: Callable[..., Call]) -> None:
         """A Python function, unless it is None; `record` gets the plain function, to run it again, and the
         arguments of a call by name. What the function itself calls is not seen."""
-        if function is not None:
-            self._functions[function] = partial(self._called, record, function)
+        if function is None:
+            return
+        if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+            raise ParameterError(
+                f"an attention API watches {function!r}, which is no plain Python function, so its code "
+                "cannot be exchanged: watch the function inside it, the modules that call it (watch_modules), or a "
+                "torch function (watch_torch)"
+            )
+        self._functions[function] = partial(self._called, record, function)
 
     def watch_steps(self, step: Callable[[Any, Any, Any, Any], None]) -> None:
         """Every other torch function; `step` gets the function, its args and kwargs, and what it returned."""
