@@ -343,5 +343,5 @@ def test_a_file_that_forgets_a_method_is_refused_where_it_is_loaded(tmp_path):
 
 @pytest.mark.parametrize("function", [partial(added), nn.Linear(1, 1), (lambda n: lambda: n)(1)])
 def test_what_cannot_be_watched_is_refused_with_what_can(function):
-    with pytest.raises(ParameterError, match="no plain Python function.*watch_modules"):
+    with pytest.raises(ParameterError, match=r"no plain Python function.*watch_modules"):
         Session(nn.Identity(), lambda call: None).watch_function(function, lambda *given: None)
