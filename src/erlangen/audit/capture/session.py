@@ -78,8 +78,8 @@ class Session:
         if not isinstance(function, FunctionType) or function.__code__.co_freevars:
             raise ParameterError(
                 f"an attention API watches {function!r}, which is no plain Python function, so its code "
-                "cannot be exchanged: watch the function inside it, the modules that call it (watch_modules), "
-                "or a torch function (watch_torch)"
+                "cannot be exchanged: watch the function inside it, the modules that call it (watch_modules),"
+                " or a torch function (watch_torch)"
             )
         self._functions[function] = partial(self._called, record, function)
 
