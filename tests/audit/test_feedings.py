@@ -180,6 +180,21 @@ def test_a_feeding_of_ones_own_is_one_file(tmp_path):
         audit(correct, (IDS,), er.Causal(), feedings=["twice"])
 
 
+def test_a_feeding_that_fails_leaves_the_verdict_open(tmp_path, monkeypatch):
+    def make(self, given):
+        yield given.reading.contnts
+
+    with toy(tmp_path):
+        assert audit(Decoder(None), (IDS,), er.Causal(), feedings=["twice"]).verdict == "holds"
+        monkeypatch.setattr(type(FEEDINGS["twice"]), "make", make)
+        report = audit(Decoder(None), (IDS,), er.Causal(), feedings=["twice"])
+        assert report.verdict == "undecided"
+        assert [str(one) for one in report.open] == [
+            "the feeding 'twice' (twice): it could not be made (AttributeError: 'Reading' object has no "
+            "attribute 'contnts')"
+        ]
+
+
 @pytest.mark.parametrize("method", sorted(Way.__abstractmethods__))
 def test_a_feeding_that_lacks_a_method_is_refused_at_once(method):
     methods = {name: lambda self, *_: iter(()) for name in Way.__abstractmethods__ - {method}}

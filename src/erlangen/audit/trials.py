@@ -145,6 +145,10 @@ class Trials:
                 reason = in_short(error)
                 if isinstance(error, ErlangenError):
                     reason = reason.removeprefix(f"{type(error).__name__}: ")
+                elif isinstance(error, AttributeError | TypeError | LookupError | NameError):
+                    # No model runs unguarded while feedings are made: the code that makes them is at fault.
+                    failed = Subject(Compared.INPUTS, told=f"the feeding {way.name!r}")
+                    self.examiner.ledger.open(way.name, failed, f"it could not be made ({reason})")
                 self.refused[way.name] = reason
                 self.warnings.append(f"{way.name}: not tried: {reason}")
         if small is None:
