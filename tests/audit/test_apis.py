@@ -345,3 +345,10 @@ def test_a_file_that_forgets_a_method_is_refused_where_it_is_loaded(tmp_path):
 def test_what_cannot_be_watched_is_refused_with_what_can(function):
     with pytest.raises(ParameterError, match=r"no plain Python function.*watch_modules"):
         Session(nn.Identity(), lambda call: None).watch_function(function, lambda *given: None)
+
+
+def test_two_apis_on_one_function_are_refused(monkeypatch):
+    again = type("Again", (APIS["sdpa"],), {"api": "again"})
+    monkeypatch.setitem(APIS, "again", again)
+    with pytest.raises(ParameterError, match="two attention APIs watch scaled_dot_product_attention"):
+        audit(Model(USERS["sdpa"], CAUSAL, BIAS), vectors(N), er.Causal())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 import erlangen as er
 from erlangen.audit import audit, feedings
 from erlangen.audit.feeding import FEEDINGS, Way, register
+from erlangen.audit.inputs import Inputs
 from erlangen.errors import ParameterError
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -201,3 +203,31 @@ def test_a_feeding_that_lacks_a_method_is_refused_at_once(method):
     with pytest.raises(TypeError, match=method):
         register(type("Half", (Way,), {"name": "half", **methods}))
     assert "half" not in FEEDINGS
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"name": None}, "needs a name of its own, got None"),
+        ({"name": "given"}, "needs a name of its own, got 'given'"),
+        ({"name": "half", "half_of": "half"}, "half of 'half', which is no feeding"),
+        ({"name": "half", "half_of": "nothing"}, "half of 'nothing', which is no feeding"),
+    ],
+)
+def test_a_feeding_of_wrong_facts_is_refused_at_once(facts, said):
+    with pytest.raises(ParameterError, match=said):
+        register(type("Half", (Way,), {"make": lambda self, given: iter(()), **facts}))
+    assert "half" not in FEEDINGS
+
+
+@pytest.mark.parametrize("label", ["padded left", "training", "mine"])
+def test_inputs_are_told_from_feedings_whatever_their_labels(label):
+    """Found under the inputs of this label, and under no feeding that has it as its name."""
+    second, third = IDS.flip(1), IDS.roll(1, 1)
+    inputs = [Inputs.of(IDS), *(replace(Inputs.of(ids), label=label) for ids in (second, third))]
+    faulty = Decoder(lambda model, ids: bool((ids[:1, :1] == second[:1, :1]).all()))
+    report = audit(faulty, inputs, er.Causal(), feedings=["padded", "training"])
+    labels = [trial.label for trial in report.trials]
+    assert len(set(labels)) == len(labels)
+    assert report.verdict == "violated"
+    assert f"{label} (input 1)" in {one.where for one in report.findings}

@@ -25,7 +25,7 @@ from erlangen.audit.calls.contradictions import flow_contradictions, flow_warnin
 from erlangen.audit.case import Examiner
 from erlangen.audit.documents import name_documents
 from erlangen.audit.expect import Expectation, check_batch, check_expectation
-from erlangen.audit.feeding import Feeding, Given
+from erlangen.audit.feeding import FEEDINGS, Feeding, Given
 from erlangen.audit.flow_rules.invariance import unpadded
 from erlangen.audit.flow_rules.structure import judge_structure
 from erlangen.audit.flow_verdict import FlowVerdict
@@ -182,8 +182,9 @@ def _audit(examiner: Examiner, inputs: list[Inputs], chosen: list[str]) -> Repor
     main = _main_flow(result.flows)
     if main is not None and has_fast_path(model):
         compare_paths(examiner, feeding, main)
-    classify_measured(result.calls, main, budget)
-    own = [Feeding(one.label, one, reading.of(model, one), thorough=True) for one in inputs[1:]]
+    classify_measured(result.calls, result.flows, budget)
+    own = [Feeding(label, one, reading.of(model, one), thorough=True)
+           for label, one in zip(_labels(inputs)[1:], inputs[1:], strict=True)]  # fmt: skip
     trials = Trials(examiner, runner, small, own)
     trials.make(given, chosen)
     trials.examine(result, base, brief)
@@ -191,7 +192,7 @@ def _audit(examiner: Examiner, inputs: list[Inputs], chosen: list[str]) -> Repor
     every = [result, *trials.results]
     broken = {(one.module, one.where) for one in ledger.findings}
     shown = [call for one in trials.results for call in one.calls if (call.module, call.where) in broken]
-    classify_measured(shown, None, budget)
+    classify_measured(shown, (), budget)
 
     # What could not be compared, and what is worth saying.
     for name in [name for name, open_ in examiner.ambiguous.items() if open_]:
@@ -238,6 +239,17 @@ def _audit(examiner: Examiner, inputs: list[Inputs], chosen: list[str]) -> Repor
         trials.results, contradictions, list(dict.fromkeys(warnings)), data_dependent,
         stable and not last, ledger, flows=result.flows, tried=told, not_tried=not_tried, not_judged=silent,
     )  # fmt: skip
+
+
+def _labels(inputs: list[Inputs]) -> list[str]:
+    """The labels of several inputs, such as no feeding of the audit and no other of the inputs has: what is
+    found is told apart by them."""
+    given = [one.label for one in inputs]
+    taken = ("given", "short", *FEEDINGS)
+    return [
+        f"{label} (input {number})" if label.startswith(taken) or given.count(label) > 1 else label
+        for number, label in enumerate(given)
+    ]
 
 
 def _check_sizes(examiner: Examiner, reading: Reading) -> None:

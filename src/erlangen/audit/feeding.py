@@ -159,6 +159,11 @@ _Way = TypeVar("_Way", bound=Way)
 
 def register(cls: type[_Way]) -> type[_Way]:
     """Make a way of feeding known to `audit`; an error if it lacks a method, or its name is taken."""
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or name in ("", "given"):
+        raise ParameterError(f"the feeding {cls.__name__} needs a name of its own, got {name!r}")
+    if cls.half_of and cls.half_of not in FEEDINGS:
+        raise ParameterError(f"the feeding {name!r} is half of {cls.half_of!r}, which is no feeding")
     if cls.name in FEEDINGS:
         raise ParameterError(f"there is a feeding {cls.name!r} already: {type(FEEDINGS[cls.name]).__name__}")
     ways = sorted([*FEEDINGS.values(), cls()], key=lambda way: (bool(way.half_of), way.order))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from erlangen.audit import feedings as _every_file  # noqa: F401  # each registers its feeding
 from erlangen.audit.beginning import Short
@@ -132,6 +133,7 @@ class Trials:
     def make(self, given: Given, chosen: list[str]) -> None:
         """Make the feedings; one that cannot be made is not tried, and said."""
         small, budget, start = self.small, self.examiner.budget, len(self.feedings)
+        whole: list[Feeding] = []
         for way in (FEEDINGS[name] for name in chosen):
             if small is not None and budget.left <= way.runs * small.runner.seconds:
                 self.refused[way.name] = OUT_OF_TIME
@@ -141,6 +143,8 @@ class Trials:
                 for one in way.make(small.given if small is not None and brief else given):
                     named = small.named(one) if small is not None and brief else one
                     self.feedings.append(replace(named, way=way.name))
+                if small is not None and way.at_full_length:
+                    whole += [replace(one, way=way.name) for one in islice(way.make(given), 1)]
             except Exception as error:
                 reason = in_short(error)
                 if isinstance(error, ErlangenError):
@@ -151,12 +155,9 @@ class Trials:
                     self.examiner.ledger.open(way.name, failed, f"it could not be made ({reason})")
                 self.refused[way.name] = reason
                 self.warnings.append(f"{way.name}: not tried: {reason}")
-        if small is None:
-            return
-        self.short = range(start, len(self.feedings))
-        for way in (FEEDINGS[name] for name in chosen):
-            if way.at_full_length:
-                self.feedings.append(replace(next(way.make(given)), way=way.name))
+        if small is not None:
+            self.short = range(start, len(self.feedings))
+            self.feedings += whole
 
     def examine(self, first: Examination, base: Pass, brief: Pass | None) -> None:
         """Examine every feeding for which there is time, and hold it against the given inputs."""

@@ -150,7 +150,7 @@ _Api = TypeVar("_Api", bound=type[Call])
 
 def register(cls: _Api) -> _Api:
     """Make an attention API known to every session; an error if it lacks something, or its name is taken."""
-    facts = [name for name in ("api", "watches", "declares") if not hasattr(cls, name)]
+    facts = [name for name in ("api", "watches", "declares") if not isinstance(getattr(cls, name, 0), str)]
     if lacking := [*facts, *sorted(cls.__abstractmethods__)]:
         raise ParameterError(
             f"the attention API {cls.__name__} lacks {', '.join(lacking)}: an audit asks every API all of "

@@ -19,15 +19,17 @@ def _bias(bound: Neighborhoods) -> Any:
     return classify(bound)
 
 
-def classify_measured(calls: Iterable[CallVerdict], flow: FlowVerdict | None, budget: Budget) -> None:
-    """Write down the kinds and symmetries of calls and of a flow, as far as the budget goes."""
+def classify_measured(calls: Iterable[CallVerdict], flows: Iterable[FlowVerdict], budget: Budget) -> None:
+    """Write down the kinds and symmetries of calls and of flows, as far as the budget goes."""
     for call in calls:
         if budget.left <= 0:
             return
         kinds = {_kind(bound) for bound in _judged(call)}
         call.bias = kinds.pop() if len(kinds) == 1 else None
         call.symmetry = _symmetry(call)
-    if flow is not None and budget.left > 0:
+    for flow in flows:
+        if budget.left <= 0:
+            return
         kinds = {_kind(bound) for bound in set(flow.flow.relations)}
         flow.bias = kinds.pop() if len(kinds) == 1 else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
@@ -68,6 +68,7 @@ class Session:
 
     def watch_torch(self, function: Any, record: Callable[..., Call]) -> None:
         """A function that function modes see; `record` gets the arguments of a call, as they were given."""
+        self._not_watched_yet(function, self._torch)
         self._torch[function] = record
 
     def watch_function(self, function: FunctionType | None, record: Callable[..., Call]) -> None:
@@ -81,6 +82,7 @@ class Session:
                 "cannot be exchanged: watch the function inside it, the modules that call it (watch_modules),"
                 " or a torch function (watch_torch)"
             )
+        self._not_watched_yet(function, self._functions)
         self._functions[function] = partial(self._called, record, function)
 
     def watch_steps(self, step: Callable[[Any, Any, Any, Any], None]) -> None:
@@ -89,7 +91,14 @@ class Session:
 
     def watch_modules(self, record: Callable[[Frame], Call]) -> None:
         """Modules that a step marked as opaque; `record` gets the call of the module when it is left."""
+        self._not_watched_yet("modules", () if self._modules is None else ("modules",))
         self._modules = record
+
+    def _not_watched_yet(self, what: Any, watched: Container[Any]) -> None:
+        if what in watched:
+            raise ParameterError(
+                f"two attention APIs watch {getattr(what, '__name__', what)}: only one of them would be asked"
+            )
 
     def at_end(self, undo: Callable[[], Any]) -> None:
         """What the end of the session undoes, such as hooks."""
