@@ -158,8 +158,9 @@ def complete(name: str) -> None:
         names = name, "reference"
         try:
             both = [differentiated(*inputs, **options, backend=each) for each in names]
-        except BackendError as error:  # said, where it has none
-            assert "has no backward pass on a CPU" in str(error)
+        except BackendError as error:
+            if "has no backward pass on a CPU" not in str(error):
+                raise
             both = [er.attend(*inputs, **options, backend=each) for each in names]
         torch.testing.assert_close(*both)
         taken.append(options)
