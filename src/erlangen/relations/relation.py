@@ -135,9 +135,10 @@ class Relation(Shown, AnyRelation, ABC):
         >>> Window(lookback=2).run(7, keys=1_000_000), Global([0]).run(7, keys=9)
         (range(5, 8), None)
         """
-        if self.band is None:
+        band = self.band
+        if band is None:
             return None
-        back, ahead = self.band
+        back, ahead = band
         position, keys = operator.index(position), operator.index(keys)  # NumPy's may wrap
         first = int(max(0, min(position - back, keys)))
         return range(first, int(max(first, min(position + ahead + 1, keys))))
